@@ -1,0 +1,63 @@
+"""The `lpgftw` command: one module per sub-command, loaded only when it is called."""
+
+import argparse
+from collections.abc import Sequence
+import importlib
+import sys
+
+from lpgftw_ros import __version__
+from lpgftw_ros.errors import LpgftwError
+
+COMMANDS = {
+    'train': 'learn a suite of tasks one after another, in this process',
+    'evaluate': 'run the policies of a run folder',
+    'up': 'start the ROS 2 graph without the ros2 command',
+    'experiment': 'run a table of learner x suite x seed',
+    'report': 'make tables and figures from run folders',
+    'reproduce': 'repeat a figure or table of the paper',
+    'explain': 'show what a task re-used from the shared basis',
+    'export': 'write one policy as a small file and as ONNX',
+    'bench': 'measure speed as ratios within one run',
+    'demo': 'learn five Sawyer tasks in minutes and show what was learned',
+    'tasks': 'list suites and their tasks',
+    'doctor': 'check this machine and say what to do',
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line and exit code 2."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        print(f'{self.prog}: {message} (see {self.prog} --help)', file=sys.stderr)
+        raise SystemExit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one sub-command; user mistakes end as one line and exit code 2."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = _Parser(prog='lpgftw', description='Lifelong policy learning with LPG-FTW.')
+    parser.add_argument('--version', action='version', version=f'lpgftw {__version__}')
+    commands = parser.add_subparsers(
+        dest='command', required=True, metavar='COMMAND', parser_class=_Parser
+    )
+    chosen = next((word for word in words if not word.startswith('-')), None)
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text)
+        if name == chosen:
+            module = importlib.import_module(f'lpgftw_ros.commands.{name}')
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
+    args = parser.parse_args(words)
+    try:
+        return int(args.run(args))
+    except LpgftwError as error:
+        print(f'lpgftw {args.command}: {error}', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""`lpgftw bench`: measure speed as ratios within one run, so that machines can be compared."""
+
+import argparse
+import importlib
+
+BENCHES = {
+    'sampling': 'trajectories against the speed of the bare physics',
+    'update': 'knowledge update and value fit against their bare linear algebra and torch',
+    'growth': 'the update of task 50 against that of task 5',
+    'ros': 'sampling through the ROS graph against sampling in process',
+    'deploy': 'what stands between a policy and an arm, against the time it has',
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the benches; the options of one are read by its own module."""
+    what = '; '.join(f'{name}: {text}' for name, text in BENCHES.items())
+    parser.add_argument('bench', choices=BENCHES, metavar='BENCH', help=what)
+    hint = 'see lpgftw bench BENCH --help'
+    parser.add_argument('options', nargs=argparse.REMAINDER, help=hint).required = False
+    parser.set_defaults(parser_class=type(parser))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one bench; only its module is loaded."""
+    module = importlib.import_module(f'lpgftw_ros.commands.bench_{args.bench}')
+    text = BENCHES[args.bench]
+    parser = args.parser_class(prog=f'lpgftw bench {args.bench}', description=text)
+    module.add_arguments(parser)
+    return int(module.run(parser.parse_args(args.options)))

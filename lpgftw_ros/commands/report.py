@@ -1,0 +1,66 @@
+"""`lpgftw report`: tables and figures from run folders."""
+
+import argparse
+from pathlib import Path
+
+from lpgftw_ros.commands.experiment import spec_names, spec_path
+from lpgftw_ros.errors import LpgftwError
+from lpgftw_ros.experiments.archive import archive_run
+from lpgftw_ros.experiments.groups import ALONE
+from lpgftw_ros.experiments.report import REPORT, write_report
+from lpgftw_ros.experiments.results_page import read_notes, write_page
+from lpgftw_ros.experiments.run_data import read_runs
+from lpgftw_ros.experiments.spec import load_spec
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        'runs', nargs='+', type=Path, metavar='RUN', help='run folders, or folders that hold some'
+    )
+    parser.add_argument('--out', type=Path, required=True, metavar='DIR', help='report folder')
+    parser.add_argument(
+        '--page', type=Path, metavar='FILE', help='also write docs/results.md here'
+    )
+    parser.add_argument(
+        '--notes',
+        type=Path,
+        default=Path('results/notes.yaml'),
+        metavar='FILE',
+        help='hand-written explanations for --page (default results/notes.yaml)',
+    )
+    parser.add_argument(
+        '--archive', type=Path, metavar='DIR', help='also copy the runs, without checkpoints, here'
+    )
+    parser.add_argument(
+        '--diversity',
+        action='store_true',
+        help="first run each STL policy on all tasks of its run ('task diversity')",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the report."""
+    runs = read_runs(args.runs)
+    try:
+        if args.diversity:
+            from lpgftw_ros.experiments.cross_evaluation import measure_cross_returns
+
+            for one in runs:
+                if one.label == ALONE and (one.path / 'checkpoints').is_dir():
+                    measure_cross_returns(one.path)
+        if args.archive is not None:
+            for one in runs:
+                print(f'archived: {archive_run(one, args.archive)}')
+        reports = write_report(runs, args.out)
+        if args.page is not None:
+            specs = [load_spec(spec_path(name), 'paper') for name in spec_names()]
+            specs.sort(key=lambda spec: not spec.paper)  # what the paper has comes first
+            write_page(args.page, specs, runs, read_notes(args.notes), args.out / 'figures')
+    except OSError as error:
+        raise LpgftwError(f'cannot write the report: {error}') from error
+    for report in reports:
+        if (claims := report.table('claims')) is not None:
+            print(f'{report.group.suite}\n{claims.markdown()}')
+    print(f'report: {args.out / REPORT}')
+    return 0

@@ -1,0 +1,1 @@
+"""Toward a real arm: kinematics, safety rules, policy export. No ROS."""

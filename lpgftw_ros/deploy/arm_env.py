@@ -1,0 +1,133 @@
+"""An arm as a vector environment of one row, whatever is at the other end of its link.
+
+The rehearsal has a simulated arm in the same process there, `arm_bridge` has ROS topics. Both see
+the same control steps: command, wait for the end of the period, measure, judge.
+"""
+
+from typing import Protocol
+
+from gymnasium.spaces import Box
+import numpy as np
+
+from lpgftw_ros.deploy.controller import ArmController
+from lpgftw_ros.deploy.observation import ACT_DIM, OBS_DIM
+from lpgftw_ros.deploy.safety_watch import ArmCommand, Reading
+from lpgftw_ros.domains.vector_env import StepOutcome, TaskVectorEnv
+from lpgftw_ros.errors import LpgftwError
+from lpgftw_ros.learning.arrays import Array, Integers
+
+HOME_TOLERANCE = 0.01  # m
+HOME_TIME = 60.0  # s
+
+
+class ArmStopped(LpgftwError):
+    """The guard holds the arm, or nothing is heard of it: the rollout cannot go on."""
+
+
+class ArmLink(Protocol):
+    """The other end: an arm behind a guard, its measurements and its scene."""
+
+    def now(self) -> float:
+        """Return the steady time."""
+
+    def begin(self, stream: np.random.Generator) -> None:
+        """Get ready for a new episode."""
+
+    def reset_scene(self) -> None:
+        """Put the objects back; returns when that is done."""
+
+    def send(self, command: ArmCommand) -> None:
+        """Hand a command to the guard."""
+
+    def wait(self, until: float) -> None:
+        """Return at this time, or when the link is lost."""
+
+    def reading(self) -> Reading | None:
+        """Return the newest measurement; None if there is none or it is too old."""
+
+    def problem(self) -> str:
+        """Return why the arm is held until a person resets it; empty if it is not."""
+
+    def judge(self, action: Array, hand: Array, target: Array) -> tuple[float, bool]:
+        """Return reward and success for positions in the training frame."""
+
+
+class ArmEnv(TaskVectorEnv):
+    """One arm at one task."""
+
+    def __init__(
+        self, link: ArmLink, controller: ArmController, sim_horizon: int, home: Array | None = None
+    ) -> None:
+        """Drive the hand to `home` (arm base frame) before each episode, if it is given."""
+        self._link, self._controller, self._home = link, controller, home
+        self.control_period, self._due = controller.settings.period, 0.0
+        super().__init__(
+            1,
+            Box(-np.inf, np.inf, (OBS_DIM,), dtype=np.float64),
+            Box(-1.0, 1.0, (ACT_DIM,), dtype=np.float64),
+            controller.settings.horizon(sim_horizon),
+        )
+
+    def _reset_rows(self, rows: Integers) -> Array:
+        self._link.begin(self.row_generator(0))
+        if self._home is not None:
+            self._drive_home(self._home)
+        self._link.reset_scene()
+        reading = self._hold_until_measured()
+        self._controller.start(reading.joints)
+        self._due = self._link.now()
+        return self._controller.observe(reading.joints, reading.object)[None]
+
+    def _step_rows(self, actions: Array, rows: Integers) -> StepOutcome:
+        before = self._link.reading()
+        if before is not None:
+            self._step(self._controller.command(actions[0], before.joints))
+        reading = self._link.reading()
+        failed = before is None or reading is None or bool(self._link.problem())
+        seen, reward, solved = self._observations, 0.0, False
+        if reading is not None and not failed:
+            seen = self._controller.observe(reading.joints, reading.object)[None]
+            reward, solved = self._link.judge(actions[0], seen[0, :3], seen[0, 3:])
+        return StepOutcome(
+            observations=seen,
+            rewards=np.array([reward]),
+            terminated=np.zeros(1, dtype=bool),
+            success=np.array([solved]),
+            failed=np.array([failed]),
+        )
+
+    def _step(self, command: ArmCommand) -> None:
+        """Send a command and let its period pass; a late step is not made up for."""
+        self._link.send(command)
+        self._due = max(self._due, self._link.now() - self.control_period) + self.control_period
+        self._link.wait(self._due)
+
+    def _hold_until_measured(self) -> Reading:
+        """Wait for a measurement, holding still."""
+        patience = self._link.now() + 5.0
+        while (reading := self._link.reading()) is None:
+            if problem := self._link.problem():
+                raise ArmStopped(f'the arm is held: {problem}')
+            if self._link.now() > patience:
+                raise ArmStopped('no measurement of joints and object arrives')
+            self._link.wait(self._link.now() + self.control_period)
+        return reading
+
+    def _drive_home(self, home: Array) -> None:
+        """Bring the hand back: first up to the height of home, then straight there."""
+        reading = self._hold_until_measured()
+        self._controller.start(reading.joints)
+        self._due = self._link.now()
+        patience, high = self._due + HOME_TIME, False
+        while self._link.now() < patience:
+            if problem := self._link.problem():
+                raise ArmStopped(f'the arm is held: {problem}')
+            joints = self._hold_until_measured().joints
+            hand = self._controller.hand_in_base(joints)
+            high = high or hand[2] > home[2] - HOME_TOLERANCE
+            target = home if high else np.array([hand[0], hand[1], home[2] + HOME_TOLERANCE])
+            if high and float(np.linalg.norm(target - hand)) < HOME_TOLERANCE:
+                self._step(self._controller.hold(joints))
+                return
+            self._step(self._controller.approach(target, joints))
+        raise ArmStopped(f'the hand did not come home within {HOME_TIME:g} s')

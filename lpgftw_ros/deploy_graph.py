@@ -1,0 +1,126 @@
+"""The graph around an arm in plain Python: policy, bridge, guard, and in rehearsal the arm itself.
+
+`launch/deploy.launch.py` starts it with `ros2 launch`; the tests and the bench start the same
+processes without. No ROS import here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+import secrets
+import time
+from typing import Any
+
+from lpgftw_ros.bringup import DISCOVERY, Graph, LOG_LEVELS, Process
+from lpgftw_ros.errors import InvalidConfig
+from lpgftw_ros.learning.config import check_settings, configure, setting
+from lpgftw_ros.nodes.arm_parameters import (
+    ArmBridgeConfig,
+    GuardConfig,
+    INTERFACES,
+    SawyerSimConfig,
+)
+from lpgftw_ros.nodes.parameters import LearnerConfig, NodeConfig, PolicyConfig
+from lpgftw_ros.resources import data_folder
+
+_FILES = ('policy_file', 'limits_file', 'arm_file', 'model_file', 'out')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeployOptions:
+    """What may be chosen when the graph around an arm is started."""
+
+    policy_file: str = setting('', 'exported policy (lpgftw export); empty: learn on the arm')
+    suite: str = setting('demo', 'suite name or YAML file the task is from')
+    task: str = setting('reach', 'task the arm is set up for')
+    rehearse: bool = setting(False, 'also start a simulated joint-level Sawyer in place of an arm')
+    limits_file: str = setting('', 'safety limits, YAML; required unless rehearse')
+    arm_file: str = setting('', 'arm description, YAML; empty: the Sawyer')
+    model_file: str = setting('', 'MJCF of the bare arm; empty: the Sawyer of Meta-World')
+    interface: str = setting('velocity', 'what the arm takes', choices=INTERFACES)
+    frame_xyz: str = setting('0 0 0', 'training frame in the arm base, m')
+    frame_rpy: str = setting('0 0 0', 'training frame in the arm base, roll pitch yaw, rad')
+    rate: float = setting(20.0, 'control steps per second, Hz', min=1.0, max=100.0)
+    full_speed: float = setting(0.10, 'hand speed of a full action, m/s', min=0.0, max=1.0)
+    speed_cap_raised: bool = setting(False, 'allow a full_speed above 0.25 m/s')
+    reward: str = setting('', 'reach, push, drawer-close or topic; needed to learn')
+    goal: str = setting('', "goal in the training frame, x y z; empty: the suite's")
+    reset: str = setting(
+        'service', 'who puts the objects back', choices=('service', 'operator', 'none')
+    )
+    latency: float = setting(0.02, 'rehearsal: delay either way, s', min=0.0, max=1.0)
+    joint_noise: float = setting(0.0, 'rehearsal: noise of joints, rad', min=0.0, max=0.1)
+    object_noise: float = setting(0.0, 'rehearsal: noise of the object, m', min=0.0, max=0.1)
+    drop_rate: float = setting(0.0, 'rehearsal: share of messages lost', min=0.0, max=1.0)
+    learner: str = setting('lpg-ftw', 'method, if the policy is learned on the arm')
+    iterations: int = setting(-1, 'policy steps, -1: as the preset says', min=-1, max=100_000)
+    trajectories: int = setting(-1, 'episodes per step, -1: as the preset', min=-1, max=10_000)
+    settings: str = setting('', 'any setting of the run or learner, KEY=VALUE;KEY=VALUE')
+    out: str = setting('', 'run folder of what is learned')
+    namespace: str = setting('/lifelong', 'namespace of all nodes')
+    discovery_range: str = setting('LOCALHOST', 'who can see the graph', choices=DISCOVERY)
+    log_level: str = setting('info', 'log level of all nodes', choices=LOG_LEVELS)
+
+    def __post_init__(self) -> None:
+        """Reject values no arm can be driven with."""
+        check_settings(self)
+        if not self.limits_file and not self.rehearse:
+            raise InvalidConfig('limits_file is required: no arm moves without limits')
+        if not self.policy_file and not self.reward:
+            raise InvalidConfig('give a policy_file to act with, or a reward to learn from')
+
+
+def deploy_options(values: Mapping[str, Any]) -> DeployOptions:
+    """Build options from texts or values; unknown names and bad values are errors."""
+    return configure(DeployOptions, values)
+
+
+def describe_deployment(options: DeployOptions) -> Graph:
+    """Return the graph. Nothing that can move an arm starts or restarts by itself."""
+    run_id = f'{time.strftime("%Y%m%d-%H%M%S")}-{secrets.token_hex(2)}'
+    kinds: dict[str, type[NodeConfig]] = {
+        'policy': PolicyConfig,
+        'arm_bridge': ArmBridgeConfig,
+        'safety_guard': GuardConfig,
+    }
+    if options.rehearse:
+        kinds['sawyer_sim'] = SawyerSimConfig
+    if not options.policy_file:
+        kinds['learner'] = LearnerConfig
+    environment = {'ROS_AUTOMATIC_DISCOVERY_RANGE': options.discovery_range}
+    processes = tuple(
+        Process(
+            executable=name,
+            nodes=(name,),
+            namespace=options.namespace,
+            parameters={name: _parameters(name, kind, options) | {'run_id': run_id}},
+            respawn=False,
+            environment=environment,
+            log_levels={name: options.log_level},
+        )
+        for name, kind in kinds.items()
+    )
+    return Graph(run_id, options.namespace, processes, environment)
+
+
+def _parameters(name: str, kind: type[NodeConfig], options: DeployOptions) -> dict[str, Any]:
+    ours = {item.name for item in fields(DeployOptions)}
+    values = {f.name: getattr(options, f.name) for f in fields(kind) if f.name in ours}
+    if 'limits_file' in values and not values['limits_file']:
+        values['limits_file'] = str(data_folder('sim/sawyer') / 'safety.yaml')
+    if name == 'policy':
+        values['policy_from'] = _absolute(options.policy_file)
+    if name == 'learner':
+        values |= {'tasks': options.task, 'autotrain': False}
+    if name == 'sawyer_sim':
+        values.pop('rate', None)  # its own: measurements per second
+    for file in _FILES:
+        if file in values:
+            values[file] = _absolute(values[file])
+    # The policy, the learner and the simulated arm cannot move a real one.
+    return values | {'autostart': name in ('policy', 'learner', 'sawyer_sim')}
+
+
+def _absolute(path: str) -> str:
+    """Return a path that holds in whatever folder a node is started; empty stays empty."""
+    return str(Path(path).absolute()) if path else ''

@@ -1,0 +1,93 @@
+"""A simulation worker: answers its parent's requests until the parent is gone.
+
+Runs as a process of its own, started by `worker_pool`. It must import quickly: no torch.
+"""
+
+import importlib
+import json
+import os
+import signal
+import socket
+import struct
+from typing import Any
+
+from lpgftw_ros.domains.shared_arrays import map_block
+
+HEADER = struct.Struct('<IcI')
+"""Sequence number, operation, number of the hosted environment."""
+REPLY = struct.Struct('<I?')
+"""Sequence number, whether it worked; then a result or an error as JSON."""
+LARGEST = 1 << 17
+"""Bytes of the largest message."""
+_PATIENCE = 2.0
+"""Seconds between two looks at whether the parent still lives."""
+
+
+class Worker:
+    """Hosts rows of environments and works on its share of the shared arrays."""
+
+    def __init__(self) -> None:
+        self._hosted: dict[int, Any] = {}
+
+    def handle(self, operation: bytes, number: int, body: bytes, descriptors: list[int]) -> bytes:
+        """Carry out one request and return its result."""
+        if operation == b'S':
+            self._hosted[number].step()
+        elif operation == b'R':
+            self._hosted[number].reset()
+        elif operation == b'B':
+            self._build(number, json.loads(body), descriptors[0])
+        elif operation == b'X':
+            state: bytes = self._hosted[number].state(json.loads(body)).tobytes()
+            return state
+        elif operation == b'C' and number in self._hosted:
+            self._hosted.pop(number).close()
+        return b''
+
+    def _build(self, number: int, request: dict[str, Any], descriptor: int) -> None:
+        """Host the rows start to stop of a new environment."""
+        layout = [(name, dtype, tuple(shape)) for name, dtype, shape in request['layout']]
+        start, stop = request['rows']
+        arrays = {k: v[start:stop] for k, v in map_block(descriptor, layout).items()}
+        module, _, name = request['rows_class'].partition(':')
+        rows_class = getattr(importlib.import_module(module), name)
+        self._hosted[number] = rows_class(arrays, **request['settings'])
+
+
+def main(descriptor: int) -> None:
+    """Serve requests from the socket until the parent closes it or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    parent = os.getppid()
+    worker = Worker()
+    with socket.socket(fileno=descriptor) as channel:
+        channel.settimeout(_PATIENCE)
+        while os.getppid() == parent:
+            try:
+                message, received, _, _ = socket.recv_fds(channel, LARGEST, 1)
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+            if not message:
+                break
+            _answer(worker, channel, message, received)
+
+
+def _answer(
+    worker: Worker, channel: socket.socket, message: bytes, descriptors: list[int]
+) -> None:
+    """Handle one request; whatever goes wrong goes back to the parent as text."""
+    sequence, operation, number = HEADER.unpack_from(message)
+    try:
+        result = worker.handle(operation, number, message[HEADER.size :], descriptors)
+        reply = REPLY.pack(sequence, True) + result
+    except Exception as error:
+        text = json.dumps([type(error).__name__, str(error)])
+        reply = REPLY.pack(sequence, False) + text.encode()[: LARGEST // 2]
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    try:
+        channel.sendall(reply)
+    except ConnectionError:
+        return

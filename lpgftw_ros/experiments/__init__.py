@@ -1,0 +1,1 @@
+"""Comparing runs: metrics, statistics, tables, figures, sweeps."""

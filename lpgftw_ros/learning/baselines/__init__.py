@@ -1,0 +1,1 @@
+"""Methods LPG-FTW is compared with, one file each."""

@@ -1,0 +1,105 @@
+"""Settings as frozen dataclasses that check themselves.
+
+Every field carries its help text, range and choices as metadata, so that command-line options,
+YAML keys and ROS parameters can be declared from the same place and cannot drift apart.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, Field, field, fields
+import math
+from typing import Any, Literal, TypeVar
+
+from lpgftw_ros.errors import InvalidConfig, UnknownName
+
+Scalar = bool | int | float | str
+C = TypeVar('C')
+
+
+def setting(
+    default: Scalar,
+    help: str,
+    *,
+    min: float | None = None,
+    max: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> Any:
+    """Declare one scalar setting; both ends of its range are allowed values."""
+    metadata = {'help': help, 'min': min, 'max': max, 'choices': choices}
+    return field(default=default, metadata=metadata)
+
+
+def check_settings(config: object) -> None:
+    """Raise `InvalidConfig` for the first field that breaks its type, range or choices."""
+    for item in fields(config):  # type: ignore[arg-type]
+        value = _typed(item, getattr(config, item.name))
+        object.__setattr__(config, item.name, value)
+        low, high, choices = (item.metadata.get(key) for key in ('min', 'max', 'choices'))
+        if choices is not None and value not in choices:
+            raise InvalidConfig(f"{item.name} must be one of {', '.join(choices)}, got '{value}'")
+        if low is not None and value < low:
+            raise InvalidConfig(f'{item.name} must be at least {low:g}, got {value:g}')
+        if high is not None and value > high:
+            raise InvalidConfig(f'{item.name} must be at most {high:g}, got {value:g}')
+
+
+def _typed(item: Field[Any], value: Any) -> Scalar:
+    """Return the value with the type of the field's default; text is read as that type."""
+    wanted: type[Any] = type(item.default)
+    try:
+        if wanted is bool and str(value).lower() in _WORDS:
+            return _WORDS[str(value).lower()]
+        if wanted is str:
+            if isinstance(value, str):
+                return value
+        elif wanted is not bool and not isinstance(value, bool):
+            number = wanted(value)
+            if math.isfinite(number) and (isinstance(value, str) or number == value):
+                return number  # type: ignore[no-any-return]
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidConfig(f'{item.name} must be {_KIND[wanted]}, got {value!r}')
+
+
+_WORDS = {'true': True, 'false': False}
+_KIND = {bool: 'true or false', int: 'a whole number', float: 'a finite number', str: 'a text'}
+
+
+def configure(config_type: type[C], values: Mapping[str, Any]) -> C:
+    """Build a configuration from overrides; text values are read as the field's type."""
+    known = [item.name for item in fields(config_type)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise UnknownName('setting', name, known)
+    return config_type(**values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingConfig:
+    """What all learners share: how one iteration of one task learns."""
+
+    step: Literal['npg', 'reinforce'] = setting(
+        'npg', 'kind of policy step', choices=('npg', 'reinforce')
+    )
+    max_kl: float = setting(0.005, 'KL divergence allowed per step (delta)', min=1e-9, max=10.0)
+    learning_rate: float = setting(
+        0.01, 'factor on the gradient of a reinforce step', min=1e-9, max=1e3
+    )
+    gamma: float = setting(0.995, 'discount per time step', min=0.0, max=1.0)
+    gae_lambda: float = setting(0.97, 'decay of the advantage estimator', min=0.0, max=1.0)
+    model_gae_lambda: float = setting(
+        0.98, 'decay of the advantage estimator for local models', min=0.0, max=1.0
+    )
+    bootstrap_timeouts: bool = setting(
+        False, 'value the state after a time limit instead of counting it as zero'
+    )
+    cg_iterations: int = setting(10, 'conjugate gradient iterations per step', min=1, max=1000)
+    cg_damping: float = setting(1e-4, 'added to the Fisher diagonal in a step', min=0.0, max=1.0)
+    fisher_floor: float = setting(
+        1e-3, 'smallest eigenvalue of the Fisher matrix in a local model', min=1e-9, max=1.0
+    )
+    value_epochs: int = setting(2, 'passes over the batch per value fit', min=1, max=1000)
+    value_learning_rate: float = setting(1e-3, 'Adam step of the value fit', min=1e-7, max=1.0)
+
+    def __post_init__(self) -> None:
+        """Reject values outside their range."""
+        check_settings(self)

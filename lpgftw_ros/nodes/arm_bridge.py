@@ -1,0 +1,162 @@
+"""`arm_bridge`: one arm in place of the simulator, with the same topics and `collect`."""
+
+import sys
+
+import numpy as np
+from std_srvs.srv import Trigger
+
+from lpgftw_interfaces.srv import LoadTask
+from lpgftw_ros.deploy.arm_env import ArmEnv, ArmStopped
+from lpgftw_ros.deploy.controller import ArmController
+from lpgftw_ros.deploy.observation import ACT_DIM, OBS_DIM
+from lpgftw_ros.deploy.rewards import ArmReward
+from lpgftw_ros.domains.suites import load_suite
+from lpgftw_ros.errors import InvalidConfig, LpgftwError
+from lpgftw_ros.learning.arrays import Array
+from lpgftw_ros.nodes.arm_link import RosLink
+from lpgftw_ros.nodes.arm_parameters import ArmBridgeConfig
+from lpgftw_ros.nodes.bridge import Bridge, GivenUp
+from lpgftw_ros.nodes.episodes import EpisodeLoop
+from lpgftw_ros.nodes.lifecycle import STEADY
+from lpgftw_ros.nodes.process import run
+from lpgftw_ros.nodes.running_rollout import RunningRollout
+
+GOAL_OFFSETS = {'drawer-close': np.array([0.0, -0.16, 0.09])}
+"""From the object a suite places to the goal, where the goal follows from the object."""
+
+
+class ArmBridge(Bridge):
+    """Runs rollouts on one arm, in real time."""
+
+    CHANGEABLE = ()
+    config: ArmBridgeConfig  # type: ignore[assignment]
+    _link: RosLink
+
+    def __init__(self) -> None:
+        super().__init__('arm_bridge', ArmBridgeConfig)
+        self._awaiting = False
+        self._home: Array | None = None
+
+    def configure(self) -> None:
+        """Read limits and policy, open topics; nothing moves yet."""
+        side = self._side = self.config.arm_side()
+        self._task = load_suite(self.config.suite).task(self.config.task)
+        super().configure()
+        self._link = RosLink(self, self.config, side, self._built_in_reward())
+        self._controller = ArmController(
+            side.kinematics, side.limits, side.frame, side.control, side.contract.hash
+        )
+        self._load = self.create_service(LoadTask, 'load_task', self._on_load)
+        self._episodes = EpisodeLoop(self)
+        self._triggers = (
+            self.create_service(Trigger, '~/run', self._episodes.on_run),
+            self.create_service(Trigger, '~/stop', self._episodes.on_stop),
+        )
+        self._heartbeat = self.create_timer(side.control.period, self._hold, clock=STEADY)
+
+    def activate(self) -> None:
+        """Take the present hand position as home."""
+        if (reading := self._link.reading()) is None:
+            raise ArmStopped('no fresh joint state and object pose: is the arm up?')
+        self._home = self._controller.hand_in_base(reading.joints)
+        self._controller.start(reading.joints)
+
+    def cleanup(self) -> None:
+        """Close everything; a running rollout ends first."""
+        super().cleanup()
+        if hasattr(self, '_link'):
+            self._episodes.close()
+            for service in (self._load, *self._triggers):
+                self.destroy_service(service)
+            self.destroy_timer(self._heartbeat)
+            self._link.close()
+            del self._link
+
+    @property
+    def control_period(self) -> float:
+        """Seconds per control step."""
+        return self._side.control.period
+
+    def environment(self, task: str, n: int) -> ArmEnv:
+        """Return the arm as an environment; only for the task it is set up for."""
+        if task != self._task.name:
+            raise InvalidConfig(f"the arm is set up for '{self._task.name}', not for '{task}'")
+        home = self._home if self.config.go_home else None
+        return ArmEnv(self._link, self._controller, self._task.horizon, home)
+
+    def _built_in_reward(self) -> ArmReward | None:
+        kind = self.config.reward
+        if kind in ('', 'topic'):
+            return None
+        words = self.config.goal.split()
+        settings = self._task.settings
+        if words:
+            goal = np.array([float(word) for word in words])
+        elif kind in GOAL_OFFSETS:
+            goal = np.array(settings['object'], dtype=np.float64) + GOAL_OFFSETS[kind]
+        else:
+            goal = np.array(settings['goal'], dtype=np.float64)
+        if goal.shape != (3,) or not np.isfinite(goal).all():
+            raise InvalidConfig(f'goal must be three numbers, got {goal.tolist()}')
+        return ArmReward(kind, goal)
+
+    # The worker's half: what differs from a simulator.
+
+    def _steps(self, running: RunningRollout) -> None:
+        """Run one rollout; a held or silent arm may be ready later."""
+        if running.goal.explore and not self.config.reward:
+            raise InvalidConfig('no reward is set: nothing can be learned on this arm')
+        self._link.stopped = running.stopped
+        self._link.rollout = (running.goal.rollout_id, 0)
+        try:
+            super()._steps(running)
+        except ArmStopped as error:
+            raise GivenUp(str(error)) from error
+
+    def _ask_policy(self, running: RunningRollout, shape: tuple[int, int]) -> Array:
+        """Ask for an action; unless the arm is still at rest, the guard may lose patience."""
+        self._link.rollout = (running.goal.rollout_id, running.rollout.step)
+        self._awaiting = running.rollout.step > 0
+        try:
+            return super()._ask_policy(running, shape)
+        finally:
+            self._awaiting = False
+
+    def _advance(self, running: RunningRollout, actions: Array) -> None:
+        """Step the arm; give up if the guard holds it."""
+        super()._advance(running, actions)
+        if held := self._link.problem():
+            raise ArmStopped(f'the arm is held: {held}')
+
+    def _hold(self) -> None:
+        """While nothing is to move, keep telling the guard that all is well.
+
+        Not while the policy's answer is awaited: if it never comes, the guard is to stop the arm.
+        """
+        now = self._link.now()
+        if not self.active or self._awaiting or now - self._link.sent < 1.5 * self.control_period:
+            return
+        if (reading := self._link.reading()) is not None:
+            self._link.send(self._controller.hold(reading.joints))
+
+    def _on_load(
+        self, request: LoadTask.Request, response: LoadTask.Response
+    ) -> LoadTask.Response:
+        try:
+            env = self.environment(request.task, 1)
+        except LpgftwError as error:
+            response.message = str(error)
+            return response
+        response.success, response.message = True, f'the arm is set up for {request.task}'
+        response.n, response.horizon = 1, env.horizon
+        response.obs_dim, response.act_dim = OBS_DIM, ACT_DIM
+        return response
+
+
+def main() -> None:
+    """Run the node."""
+    sys.exit(run([ArmBridge]))
+
+
+if __name__ == '__main__':
+    main()

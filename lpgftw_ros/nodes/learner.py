@@ -1,0 +1,202 @@
+"""`learner`: own the learner and the run folder."""
+
+from collections.abc import Callable
+from pathlib import Path
+import sys
+
+from lpgftw_interfaces.msg import ActiveTask, KnowledgeBase, LearningStatus, TaskPolicy
+from lpgftw_ros.domains.suites import load_suite
+from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.policies import PolicySpec
+from lpgftw_ros.nodes import qos
+from lpgftw_ros.nodes.conversions import factors_to_msg, knowledge_to_msg, spec_to_msg
+from lpgftw_ros.nodes.learner_actions import LearnerActions
+from lpgftw_ros.nodes.learner_services import LearnerServices
+from lpgftw_ros.nodes.lifecycle import ERROR, LifelongNode, OK, STEADY, WARN
+from lpgftw_ros.nodes.parameters import AS_PRESET, LearnerConfig
+from lpgftw_ros.nodes.process import run
+from lpgftw_ros.nodes.rollout_client import RolloutClient
+from lpgftw_ros.nodes.status import status_message
+from lpgftw_ros.nodes.training_worker import RolloutGoal, TrainingWorker
+from lpgftw_ros.runs.config import resolve, RunConfig
+from lpgftw_ros.runs.driver import source_policies
+from lpgftw_ros.runs.environment import limit_threads
+from lpgftw_ros.runs.folder import read_config
+from lpgftw_ros.runs.options import default_out, key_value
+from lpgftw_ros.runs.session import Session
+
+LOST = 10.0  # s without a rollout until this is an error
+
+
+class Learner(LifelongNode):
+    """Feeds rollouts to the session and publishes what it learned."""
+
+    config: LearnerConfig
+
+    def __init__(self) -> None:
+        super().__init__('learner')
+        self._knowledge_sent = self._policy_sent = (-1, -1)
+        self._active_sent = ('', '', 0, 0)
+        self.worker: TrainingWorker | None = None
+
+    def configure(self) -> None:
+        """Open the run folder, or take up the run that was interrupted."""
+        config, out = run_settings(self.config)
+        limit_threads(config.loop.threads)
+        self._knowledge = self.create_publisher(KnowledgeBase, 'knowledge_base', qos.LATCHED)
+        self._policy = self.create_publisher(TaskPolicy, 'task_policy', qos.LATCHED)
+        self._active = self.create_publisher(ActiveTask, 'active_task', qos.LATCHED)
+        self._status = self.create_publisher(LearningStatus, 'status', qos.LATCHED)
+        suite = load_suite(config.suite)
+        spec = PolicySpec(*suite.task(config.tasks[0]).dimensions, config.hidden)
+        source = source_policies(config, Path(self.config.source) if self.config.source else None)
+        resume = self.config.resume or self._own_run(out)
+        self.session = Session(config, out, spec=spec, resume=resume, source=source)
+        self.session.folder.write_json('run_id.json', {'run_id': self.config.run_id})
+        if not self.config.autotrain and not self.session.resumed:
+            self.session.lifelong.queue.clear()
+        how = 'resumed' if self.session.resumed else 'new run'
+        self.get_logger().info(f'{how}: {config.learner} on {config.suite} in {out}')
+        self.worker = TrainingWorker(self.session, self)
+        self._rollouts = RolloutClient(self, lambda: self.worker is None or self.worker.closing)
+        self._desk = LearnerServices(self, self.worker, suite)
+        self._goals = LearnerActions(self, self.worker, suite)
+        self._end = self.create_timer(0.2, self._on_end, clock=STEADY)
+
+    def activate(self) -> None:
+        """Begin to learn."""
+        assert self.worker is not None
+        self.announce(self.worker)
+        self.worker.start()
+
+    def deactivate(self) -> None:
+        """Stop after what is running; everything finished is on disk."""
+        if self.worker is not None:
+            self.worker.close()
+
+    def cleanup(self) -> None:
+        """Release the run folder."""
+        if self.worker is None:
+            return
+        self.worker.close()
+        self._desk.close()
+        self._goals.close()
+        self._rollouts.close()
+        self.destroy_timer(self._end)
+        self.session.folder.close()
+        for publisher in (self._knowledge, self._policy, self._active, self._status):
+            self.destroy_publisher(publisher)
+        self.worker = None
+
+    def _own_run(self, out: Path) -> bool:
+        """Return whether the folder was made by this very run before a crash."""
+        marker = out / 'run_id.json'
+        if not self.config.run_id or not marker.exists():
+            return False
+        return f'"{self.config.run_id}"' in marker.read_text()
+
+    def health(self) -> tuple[int, str, dict[str, object]]:
+        """Return what the learner does or waits for."""
+        worker = self.worker
+        if worker is None:
+            return OK, self.state, {}
+        row = self.session.last_row or {}
+        values: dict[str, object] = {
+            'task': worker.active,
+            'mode': worker.mode,
+            'iteration': row.get('iteration', ''),
+            'return_mean': row.get('return_mean', ''),
+            'refused_steps': row.get('refused_steps', 0),
+            'retries': self._rollouts.retries,
+            'dropped_trajectories': self._rollouts.dropped,
+        }
+        if worker.failed:
+            return ERROR, worker.failed, values
+        problem, seconds = self._rollouts.problem
+        if problem:
+            level = ERROR if seconds > LOST else WARN
+            return level, f'{problem} (for {seconds:.0f} s)', values
+        if row.get('refused_steps'):
+            return WARN, f'{row["refused_steps"]} steps were halved', values
+        return OK, worker.message or worker.state, values
+
+    # -- what the worker needs of the graph ----------------------------------------------
+
+    def collect(self, goal: RolloutGoal, beside: Callable[[], None]) -> Batch:
+        """Ask the bridge for a rollout and wait for it."""
+        return self._rollouts.collect(goal, beside)
+
+    def announce(self, worker: TrainingWorker) -> None:
+        """Publish what changed since the last time."""
+        learner, now = self.session.learner, self.get_clock().now().to_msg()
+        knowledge = worker.knowledge = learner.knowledge()
+        if self._knowledge_sent != (knowledge.version, len(knowledge.tasks)):
+            self._knowledge.publish(knowledge_to_msg(knowledge, self.config.run_id))
+            self._knowledge_sent = (knowledge.version, len(knowledge.tasks))
+        policy = (worker.policy_version, knowledge.version)
+        if learner.running is not None and worker.policy_version and self._policy_sent != policy:
+            self._policy.publish(
+                TaskPolicy(
+                    run_id=self.config.run_id,
+                    version=worker.policy_version,
+                    knowledge_version=knowledge.version,
+                    spec=spec_to_msg(self.session.spec),
+                    factors=factors_to_msg(learner.running, learner.factors()),
+                )
+            )
+            self._policy_sent = policy
+        active = (worker.active, worker.mode, worker.policy_version, knowledge.version)
+        if active[:2] != self._active_sent[:2] or active[3] != self._active_sent[3]:
+            self._active.publish(
+                ActiveTask(
+                    task=worker.active,
+                    mode=worker.mode,
+                    policy_version=worker.policy_version if learner.running else 0,
+                    knowledge_version=knowledge.version,
+                    since=now,
+                )
+            )
+            self._active_sent = active
+        status = status_message(self.session, worker, self.config.run_id)
+        status.stamp = now
+        self._status.publish(status)
+        self._goals.on_progress()
+
+    def _on_end(self) -> None:
+        """End the process when the run has: done with 0, failed with 1."""
+        worker = self.worker
+        if worker is None or not worker.finished.is_set():
+            return
+        if worker.failed:
+            self.get_logger().error(worker.failed)
+            self.finish(1)
+        elif self.config.exit_when_done and self.config.autotrain:
+            self.get_logger().info('all tasks are learned')
+            self.finish(0)
+
+
+def run_settings(config: LearnerConfig) -> tuple[RunConfig, Path]:
+    """Return the run's configuration and folder from the node's parameters."""
+    overrides = dict(key_value(text) for text in config.settings.split(';') if text.strip())
+    for name in ('seed', 'iterations', 'trajectories'):
+        if getattr(config, name) != AS_PRESET:
+            overrides[name] = getattr(config, name)
+    if config.resume and config.out and (Path(config.out) / 'config.yaml').exists():
+        return read_config(Path(config.out)), Path(config.out)
+    run_config = resolve(
+        config.suite,
+        config.learner,
+        overrides=overrides,
+        tasks=config.tasks or None,
+        preset=config.preset,
+    )
+    return run_config, Path(config.out) if config.out else default_out(run_config)
+
+
+def main() -> None:
+    """Run the node."""
+    sys.exit(run([Learner]))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,197 @@
+"""`policy`: answer observations with actions of the task they ask for.
+
+Policies arrive on the executor; observations are answered by a thread of their own.
+"""
+
+from pathlib import Path
+import sys
+import threading
+import time
+
+from lpgftw_interfaces.msg import Actions, KnowledgeBase, Observations, TaskPolicy
+from lpgftw_ros.errors import LpgftwError
+from lpgftw_ros.nodes import qos
+from lpgftw_ros.nodes.conversions import (
+    factors_from_msg,
+    from_field,
+    knowledge_from_msg,
+    spec_from_msg,
+    to_field,
+)
+from lpgftw_ros.nodes.lifecycle import LifelongNode, OK, STALE, WARN
+from lpgftw_ros.nodes.mailbox import Mailbox
+from lpgftw_ros.nodes.parameters import PolicyConfig
+from lpgftw_ros.nodes.policy_server import NotYet, PolicyServer, Query, TrainingPolicy
+from lpgftw_ros.nodes.process import run
+from lpgftw_ros.nodes.serving import TaskDesk
+
+IDLE_PERIOD = 0.5  # s between looks at whether the node is to end
+RECENT = 10.0  # s a refused message stays a warning
+
+
+class Policy(LifelongNode):
+    """Composes theta = L s for the task asked for and acts with it."""
+
+    config: PolicyConfig
+
+    def __init__(self) -> None:
+        super().__init__('policy')
+        self.server = PolicyServer()
+        self.colocated = False
+        """True where the bridge of the same process calls `server` itself."""
+        self._waiting: Observations | None = None
+        self._waiting_since = 0.0
+        self._desk: TaskDesk | None = None
+        self._answers = self._refused = 0
+        self._refusal, self._refusal_time = '', -RECENT
+        self._missing = ''
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def configure(self) -> None:
+        """Open topics; with a run folder or policy file also load it and serve its tasks."""
+        if self.config.policy_from:
+            self._desk = TaskDesk(self, Path(self.config.policy_from))
+            self.server.set_knowledge(self._desk.knowledge)
+        self._knowledge = (
+            self.create_subscription(
+                KnowledgeBase, 'knowledge_base', self._on_knowledge, qos.LATCHED
+            ),
+            self.create_subscription(TaskPolicy, 'task_policy', self._on_training, qos.LATCHED),
+        )
+        self._actions = self.create_publisher(Actions, 'actions', qos.LOCK_STEP)
+        if not self.colocated:
+            self._observations = Mailbox(self, Observations, 'observations', qos.LOCK_STEP)
+            self._closing.clear()
+            self._thread = threading.Thread(target=self._serve, daemon=True, name='answers')
+            self._thread.start()
+
+    def cleanup(self) -> None:
+        """Close topics."""
+        if self._thread is not None:
+            self._closing.set()
+            self._observations.wake()
+            self._thread.join(2.0)
+            self._observations.close()
+            self._thread = None
+        if hasattr(self, '_actions'):
+            for subscription in self._knowledge:
+                self.destroy_subscription(subscription)
+            self.destroy_publisher(self._actions)
+            del self._actions
+        if self._desk is not None:
+            self._desk.close()
+            self._desk = None
+
+    def health(self) -> tuple[int, str, dict[str, object]]:
+        """Return whether the policies asked for are here."""
+        knowledge, now = self.server.knowledge, time.monotonic()
+        values: dict[str, object] = {
+            'answers': self._answers,
+            'refused': self._refused,
+            'knowledge_version': 0 if knowledge is None else knowledge.version,
+            'tasks': 0 if knowledge is None else len(knowledge.tasks),
+        }
+        if self._waiting is not None and now - self._waiting_since > self.config.patience:
+            level = WARN if knowledge is None else STALE
+            return level, f'waiting for the learner: {self._missing}', values
+        if now - self._refusal_time < RECENT:
+            return WARN, self._refusal, values
+        return OK, 'no knowledge yet' if knowledge is None else 'ready', values
+
+    def _on_knowledge(self, message: KnowledgeBase) -> None:
+        try:
+            self.server.set_knowledge(knowledge_from_msg(message))
+        except LpgftwError as error:
+            self._refuse(f'knowledge base dropped: {error}')
+            return
+        self._look_again()
+
+    def _on_training(self, message: TaskPolicy) -> None:
+        try:
+            spec = spec_from_msg(message.spec)
+            factors = factors_from_msg(message.factors, spec, sys.maxsize)
+        except LpgftwError as error:
+            self._refuse(f'task policy dropped: {error}')
+            return
+        self.server.set_training(
+            TrainingPolicy(
+                message.factors.task, message.version, message.knowledge_version, factors
+            )
+        )
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Let the thread see whether what it waits for has come."""
+        if self._thread is not None:
+            self._observations.wake()
+
+    def _refuse(self, problem: str) -> None:
+        self._refused += 1
+        self._refusal, self._refusal_time = problem, time.monotonic()
+        self.get_logger().warning(problem, throttle_duration_sec=5.0)
+
+    # -- the thread ----------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        try:
+            self._answer_observations()
+        except Exception as error:
+            self.get_logger().error(f'{type(error).__name__}: {error}')
+            self.finish(1)
+
+    def _answer_observations(self) -> None:
+        """Answer the newest observation; one whose policy is on its way waits for it."""
+        answer = Actions()
+        while not self._closing.is_set():
+            message = self._observations.take(IDLE_PERIOD)
+            if message is not None and self.active:
+                if self._waiting is None:  # the same question may come again
+                    self._waiting_since = time.monotonic()
+                self._waiting = message
+            if self._waiting is not None:
+                self._answer(self._waiting, answer)
+
+    def _answer(self, message: Observations, answer: Actions) -> None:
+        try:
+            actions = self.server.act(_query(message))
+        except NotYet as reason:
+            self._missing = str(reason)
+            if time.monotonic() - self._waiting_since > self.config.patience:
+                self.get_logger().warning(f'waiting: {reason}', throttle_duration_sec=5.0)
+            return
+        except LpgftwError as error:
+            self._waiting = None
+            self._refuse(f'observation dropped: {error}')
+            return
+        self._waiting = None
+        answer.task, answer.rollout_id = message.task, message.rollout_id
+        answer.step, answer.first = message.step, message.first
+        answer.policy_version = message.policy_version
+        answer.knowledge_version = message.knowledge_version
+        answer.n, answer.dim = actions.shape
+        answer.data = to_field(actions)
+        self._actions.publish(answer)
+        self._answers += 1
+
+
+def _query(message: Observations) -> Query:
+    return Query(
+        task=message.task,
+        policy_version=message.policy_version,
+        knowledge_version=message.knowledge_version,
+        seed=message.seed,
+        explore=message.explore,
+        first=message.first,
+        step=message.step,
+        observations=from_field('observations', message.data, (message.n, message.dim)),
+    )
+
+
+def main() -> None:
+    """Run the node."""
+    sys.exit(run([Policy]))
+
+
+if __name__ == '__main__':
+    main()

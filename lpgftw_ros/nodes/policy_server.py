@@ -1,0 +1,121 @@
+"""Answers observations with the policy they ask for; no ROS in here.
+
+The policy node feeds it from topics; a composed bridge calls it directly. Both get the same
+bytes: one `act` over all rows, noise addressed by (seed, trajectory, step).
+"""
+
+from dataclasses import dataclass
+import threading
+
+import numpy as np
+
+from lpgftw_ros.errors import LpgftwError, UnknownName, WrongShape
+from lpgftw_ros.learning.arrays import Array, require_finite
+from lpgftw_ros.learning.policies import Knowledge, PolicySnapshot, TaskFactors
+from lpgftw_ros.learning.randomness import ExplorationNoise
+
+
+class NotYet(LpgftwError):
+    """The policy asked for has not arrived; asking again later may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One control step of a rollout, as the policy sees it."""
+
+    task: str
+    policy_version: int
+    """Version of the policy in training; 0 for the task's policy in the knowledge base."""
+    knowledge_version: int
+    """Version of the knowledge base; 0 for the newest."""
+    seed: int
+    explore: bool
+    first: int
+    step: int
+    observations: Array
+    """Shape (rows, obs_dim)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPolicy:
+    """The policy of the task in training."""
+
+    task: str
+    version: int
+    knowledge_version: int
+    factors: TaskFactors
+
+
+class PolicyServer:
+    """Holds every policy received so far and acts with the one asked for."""
+
+    def __init__(self) -> None:
+        self.knowledge: Knowledge | None = None
+        self.training: TrainingPolicy | None = None
+        self._snapshot: tuple[tuple[str, int, int], PolicySnapshot] | None = None
+        self._noise: tuple[tuple[int, int, int], ExplorationNoise] | None = None
+        self._next_step = 0
+        self._lock = threading.Lock()  # policies arrive in one thread and act in another
+
+    def set_knowledge(self, knowledge: Knowledge) -> None:
+        """Replace the basis and the policies of all finished and parked tasks."""
+        with self._lock:
+            self.knowledge, self._snapshot = knowledge, None
+
+    def set_training(self, training: TrainingPolicy) -> None:
+        """Replace the policy of the task in training."""
+        with self._lock:
+            self.training, self._snapshot = training, None
+
+    def policy(self, task: str, policy_version: int, knowledge_version: int) -> PolicySnapshot:
+        """Compose the policy asked for, once per version."""
+        key = (task, policy_version, knowledge_version)
+        with self._lock:
+            if self._snapshot is None or self._snapshot[0] != key:
+                self._snapshot = (key, self._compose(*key))
+            return self._snapshot[1]
+
+    def _compose(self, task: str, policy_version: int, knowledge_version: int) -> PolicySnapshot:
+        knowledge = self.knowledge
+        if knowledge is None:
+            raise NotYet('no knowledge base has arrived')
+        if knowledge_version and knowledge.version != knowledge_version:
+            raise NotYet(
+                f'knowledge {knowledge_version} is asked for, {knowledge.version} is here'
+            )
+        if policy_version == 0:
+            return knowledge.policy(task)
+        training = self.training
+        if training is None or training.version != policy_version:
+            here = 'none' if training is None else str(training.version)
+            raise NotYet(f'policy {policy_version} is asked for, {here} is here')
+        if training.task != task:
+            raise UnknownName(f'policy {policy_version} for task', task, [training.task])
+        if training.knowledge_version != knowledge.version:
+            raise NotYet(
+                f'policy {policy_version} stands on knowledge {training.knowledge_version}, '
+                f'{knowledge.version} is here'
+            )
+        return knowledge.compose(training.factors)
+
+    def act(self, query: Query) -> Array:
+        """Return one action per row. Shape (rows, act_dim)."""
+        policy = self.policy(query.task, query.policy_version, query.knowledge_version)
+        obs = query.observations
+        if obs.ndim != 2 or obs.shape[1] != policy.spec.obs_dim:
+            raise WrongShape(
+                f'observations have shape {obs.shape}, the policy of {query.task} takes '
+                f'{policy.spec.obs_dim} numbers per row'
+            )
+        require_finite('observations', obs)
+        noise = self._noise_at(query, policy.spec.act_dim) if query.explore else None
+        return np.ascontiguousarray(policy.act(obs, noise))
+
+    def _noise_at(self, query: Query, act_dim: int) -> Array:
+        """Return the noise of this step; a new rollout or an earlier step starts its streams."""
+        rows = len(query.observations)
+        key = (query.seed, query.first, rows)
+        if self._noise is None or self._noise[0] != key or query.step < self._next_step:
+            self._noise = (key, ExplorationNoise(query.seed, rows, act_dim, query.first))
+        self._next_step = query.step
+        return self._noise[1].at(query.step)

@@ -1,0 +1,1 @@
+"""The lifelong loop and its run folder."""

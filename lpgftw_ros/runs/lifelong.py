@@ -1,0 +1,280 @@
+"""The lifelong loop, once, without input or output of its own.
+
+`next_request` says which trajectories are needed next; whoever drives the loop (a process of its
+own or the ROS graph) samples them and calls `feed`. Between the two, `run_background` may run in
+another thread: it fits the value function while the next rollout is sampled.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lpgftw_ros.errors import LearnerMisuse
+from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.learner import Learner
+from lpgftw_ros.learning.policies import PolicySnapshot
+from lpgftw_ros.learning.randomness import derive_seed, Purpose
+from lpgftw_ros.runs.config import RunConfig
+from lpgftw_ros.runs.records import iteration_row, score, update_row
+from lpgftw_ros.runs.requests import Collect, Done, Evaluate, Idle, Request
+from lpgftw_ros.runs.visits import evaluation_seed, program_length, Stage, stage_at, Visit
+
+FINAL_STAGES = ('final', 'final_stochastic')
+
+
+class Lifelong:
+    """Meet one task after another: improve, fold in, measure."""
+
+    def __init__(
+        self, config: RunConfig, learner: Learner, deterministic: Mapping[str, bool]
+    ) -> None:
+        """Queue the tasks of `config`; `deterministic` says which tasks always reset alike."""
+        self.config = config
+        self.learner = learner
+        self.visits: list[Visit] = []
+        self.queue: list[str] = list(config.tasks)
+        self.held = False
+        self.total_steps = 0
+        self._deterministic = deterministic
+        self._current: int | None = None
+        self._unfitted: dict[str, Any] | None = None
+        self._rows: list[dict[str, Any]] = []
+        self._iteration_done = False
+        self._base_changed = False
+
+    # -- what is needed next -------------------------------------------------------------
+
+    def next_request(self) -> Request | Idle | Done:
+        """Return what to sample next; the same answer until `feed` or a command."""
+        if self.held:
+            return Idle(held=True)
+        if self._current is None and self.queue:
+            self._begin(self.queue.pop(0))
+        if self._current is not None:
+            return self._stage_request(self.visits[self._current])
+        if not self.visits:
+            return Idle(held=False)
+        return self._final_request() or Done()
+
+    @property
+    def done(self) -> bool:
+        """Whether every task is learned and measured."""
+        busy = self._current is not None or bool(self.queue)
+        return bool(self.visits) and not busy and self._final_request() is None
+
+    def policy(self, request: Request) -> PolicySnapshot:
+        """Return the policy a request is to be answered with."""
+        knowledge = self.learner.knowledge()
+        if request.running:
+            return knowledge.compose(self.learner.factors())
+        return knowledge.policy(request.task)
+
+    def feed(self, batch: Batch, sampling_seconds: float = 0.0) -> None:
+        """Take the trajectories of the last request."""
+        self.run_background()
+        request = self.next_request()
+        if isinstance(request, Idle | Done):
+            raise LearnerMisuse('trajectories were fed that nobody asked for')
+        if isinstance(request, Evaluate):
+            self._record_score(request, batch)
+        else:
+            self._learn(self.visits[request.visit], request.stage, batch, sampling_seconds)
+
+    def run_background(self) -> None:
+        """Do what may overlap with sampling: fit the value function to the last batch."""
+        if self._unfitted is None:
+            return
+        row, self._unfitted = self._unfitted, None
+        report = self.learner.fit_values()
+        row['value_error'] = report.error_after
+        row['timing']['value'] = report.seconds
+        self._rows.append(row)
+        self._iteration_done = True
+
+    # -- what the driver has to write down -----------------------------------------------
+
+    def take_rows(self) -> list[dict[str, Any]]:
+        """Return the metrics rows that became complete since the last call."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def take_changes(self) -> tuple[bool, bool]:
+        """Return whether an iteration and whether the shared knowledge is to be saved."""
+        changes = (self._iteration_done, self._base_changed)
+        self._iteration_done = self._base_changed = False
+        return changes
+
+    def progress(self) -> dict[str, Any]:
+        """Return where the loop stands, as plain values."""
+        return {
+            'visits': [visit.to_dict() for visit in self.visits],
+            'queue': list(self.queue),
+            'current': self._current,
+            'held': self.held,
+            'total_steps': self.total_steps,
+        }
+
+    def restore(self, progress: Mapping[str, Any]) -> None:
+        """Take up what `progress` described; the learner's state is loaded separately."""
+        self.visits = [Visit.from_dict(visit) for visit in progress['visits']]
+        self.queue = list(progress['queue'])
+        self._current = progress['current']
+        self.held = progress['held']
+        self.total_steps = progress['total_steps']
+
+    # -- commands: between two iterations only -------------------------------------------
+
+    @property
+    def current(self) -> Visit | None:
+        """The visit in training."""
+        return None if self._current is None else self.visits[self._current]
+
+    def learn(self, task: str, iterations: int = 0, trajectories: int = 0) -> None:
+        """Learn this task now; a running one is parked and comes next in the queue.
+
+        A new visit takes other numbers of iterations and trajectories if they are given.
+        """
+        self.held = False
+        if self.current is not None and self.current.task == task:
+            return
+        if self.current is not None:
+            self.queue.insert(0, self.current.task)
+        self._park()
+        if task in self.queue:
+            self.queue.remove(task)
+        self._begin(task, iterations, trajectories)
+
+    def hold(self) -> None:
+        """Park the running task and wait; `release` goes on with it."""
+        if self.current is not None:
+            self.queue.insert(0, self.current.task)
+        self._park()
+        self.held = True
+
+    def release(self) -> None:
+        """Go on with the queue."""
+        self.held = False
+
+    def drop(self) -> None:
+        """Cancel the running visit; a revisited task is as before."""
+        self.run_background()
+        if self._current is None:
+            return
+        self.learner.cancel_task()
+        self.visits[self._current].state = 'cancelled'
+        self._current = None
+        self._base_changed = True
+
+    def set_aside(self) -> None:
+        """Park the running task; the queue goes on without it."""
+        self._park()
+
+    def _park(self) -> None:
+        self.run_background()
+        if self._current is None:
+            return
+        self.learner.park_task()
+        self.visits[self._current].state = 'parked'
+        self._current = None
+        self._base_changed = True
+
+    # -- one visit -----------------------------------------------------------------------
+
+    def _begin(self, task: str, iterations: int = 0, trajectories: int = 0) -> None:
+        """Start a visit, or go on with a parked one."""
+        parked = [v for v in self.visits if v.task == task and v.state == 'parked']
+        if parked:
+            visit = parked[0]
+        else:
+            finished = [v.task for v in self.visits if v.state == 'finished']
+            visit = Visit(
+                number=len(self.visits),
+                task=task,
+                iterations=iterations or self.config.loop.iterations,
+                trajectories=trajectories or self.config.loop.trajectories,
+                known=tuple(dict.fromkeys((*finished, task))),
+            )
+            self.visits.append(visit)
+        seed = derive_seed(self.config.loop.seed, Purpose.POLICY_INIT, visit.number)
+        self.learner.start_task(task, seed=seed)
+        visit.state = 'running'
+        self._current = visit.number
+        for other in self.visits:
+            for name in FINAL_STAGES:
+                other.scores.pop(name, None)
+
+    def _stage_request(self, visit: Visit) -> Request:
+        stage = stage_at(self.config, visit)
+        if stage.kind == 'evaluate':
+            return self._evaluation(stage.task or visit.task, visit.number, stage)
+        if stage.kind == 'update':
+            seed = derive_seed(self.config.loop.seed, Purpose.UPDATE, visit.number)
+            count = self.config.loop.update_trajectories
+        else:
+            path = (visit.number, stage.iteration)
+            seed = derive_seed(self.config.loop.seed, Purpose.TRAIN, *path)
+            count = visit.trajectories
+        return Collect(visit.task, count, seed, visit.number, stage)
+
+    def _evaluation(self, task: str, visit: int, stage: Stage) -> Evaluate:
+        seed = evaluation_seed(self.config.loop.seed, task)
+        if stage.explore:
+            episodes = self.config.loop.stochastic_episodes
+        else:
+            episodes = 1 if self._deterministic[task] else self.config.loop.evaluation_episodes
+        return Evaluate(task, episodes, seed, visit, stage, stage.explore, stage.running)
+
+    def _final_request(self) -> Evaluate | None:
+        for visit in self.visits:
+            if visit.state != 'finished':
+                continue
+            for name in FINAL_STAGES:
+                explore = name == 'final_stochastic'
+                if explore and not self.config.loop.stochastic_episodes:
+                    continue
+                if name not in visit.scores:
+                    stage = Stage(name, 'evaluate', explore=explore, running=False)
+                    return self._evaluation(visit.task, visit.number, stage)
+        return None
+
+    def _record_score(self, request: Evaluate, batch: Batch) -> None:
+        result, visit = score(batch), self.visits[request.visit]
+        if request.stage.name in FINAL_STAGES:
+            for other in self.visits:
+                if other.task == request.task:
+                    other.scores[request.stage.name] = result
+            return
+        if request.stage.name == 'matrix':
+            visit.matrix[request.task] = result
+        else:
+            visit.scores[request.stage.name] = result
+        self._advance(visit)
+
+    def _learn(self, visit: Visit, stage: Stage, batch: Batch, sampling_seconds: float) -> None:
+        visit.steps += batch.n_steps
+        self.total_steps += batch.n_steps
+        if stage.kind == 'iterate':
+            report = self.learner.improve(batch)
+            row = iteration_row(visit, stage, batch, report, self.total_steps)
+            self._base_changed |= report.knowledge_updated
+            self._unfitted = row
+        else:
+            finish = self.learner.finish_task(batch)
+            row = update_row(visit, batch, finish, self.total_steps)
+            visit.columns = finish.columns
+            self._rows.append(row)
+            self._iteration_done = self._base_changed = True
+        row['timing']['sampling'] = sampling_seconds
+        self._advance(visit)
+
+    def _advance(self, visit: Visit) -> None:
+        visit.position += 1
+        if visit.position == program_length(self.config, visit):
+            visit.state = 'finished'
+            self._current = None
+
+
+def remaining_iterations(visits: Sequence[Visit], queue: Sequence[str], config: RunConfig) -> int:
+    """Return how many policy steps are still ahead, for the time left."""
+    open_visits = [v for v in visits if v.state == 'running']
+    done = sum(min(v.finished_iterations, v.iterations) for v in open_visits)
+    return (len(open_visits) + len(queue)) * config.loop.iterations - done

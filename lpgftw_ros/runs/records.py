@@ -1,0 +1,140 @@
+"""What a run writes down: metrics rows, scores and the summary."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.learner import FinishReport, StepReport
+from lpgftw_ros.learning.policies import Knowledge
+from lpgftw_ros.runs.config import FORMAT, RunConfig
+from lpgftw_ros.runs.visits import Stage, Visit
+
+STAGES = (
+    'start',
+    'start_after_update',
+    'tune',
+    'tune_stochastic',
+    'update',
+    'final',
+    'final_stochastic',
+)
+
+
+def score(batch: Batch) -> dict[str, float]:
+    """Return mean return and success rate of a batch."""
+    return {'return': float(np.mean(batch.returns)), 'success': float(np.mean(batch.success))}
+
+
+def _batch_row(
+    kind: str, visit: Visit, iteration: int, batch: Batch, total: int
+) -> dict[str, Any]:
+    returns = batch.returns
+    return {
+        'kind': kind,
+        'visit': visit.number,
+        'task': visit.task,
+        'iteration': iteration,
+        'return_mean': float(np.mean(returns)),
+        'return_std': float(np.std(returns)),
+        'return_min': float(np.min(returns)),
+        'return_max': float(np.max(returns)),
+        'success': float(np.mean(batch.success)),
+        'failed': int(np.sum(batch.failed)),
+        'steps': batch.n_steps,
+        'total_steps': total,
+    }
+
+
+def iteration_row(
+    visit: Visit, stage: Stage, batch: Batch, report: StepReport, total_steps: int
+) -> dict[str, Any]:
+    """Return the metrics of one policy step; the value fit adds its part later."""
+    return {
+        **_batch_row('iteration', visit, stage.iteration, batch, total_steps),
+        'kl': report.kl,
+        'step_length': report.step_length,
+        'refused_steps': report.refused_steps,
+        'gradient_norm': report.gradient_norm,
+        'value_error': None,
+        'timing': {
+            'sampling': 0.0,
+            'policy': report.seconds - report.knowledge_seconds,
+            'value': 0.0,
+            'knowledge': report.knowledge_seconds,
+        },
+    }
+
+
+def update_row(visit: Visit, batch: Batch, report: FinishReport, total: int) -> dict[str, Any]:
+    """Return the metrics of folding a task into the shared knowledge."""
+    return {
+        **_batch_row('update', visit, visit.iterations, batch, total),
+        'basis_change': report.basis_change,
+        'parameter_change': report.parameter_change,
+        'columns': report.columns,
+        'timing': {
+            'sampling': 0.0,
+            'policy': 0.0,
+            'value': 0.0,
+            'knowledge': report.seconds,
+        },
+    }
+
+
+def summary(
+    config: RunConfig,
+    visits: Sequence[Visit],
+    *,
+    finished: bool,
+    steps: int,
+    parameters: int,
+    seconds: dict[str, float],
+    versions: dict[str, str],
+) -> dict[str, Any]:
+    """Return the content of summary.json; stages not reached yet are null."""
+    tasks: list[dict[str, Any]] = [
+        {
+            'task': visit.task,
+            'visit': visit.number,
+            'state': visit.state,
+            'iterations': visit.finished_iterations,
+            'steps': visit.steps,
+            **{name: visit.scores.get(name) for name in STAGES},
+        }
+        for visit in visits
+        if visit.state != 'cancelled'
+    ]
+    matrix = [[score['return'] for score in visit.matrix.values()] for visit in visits]
+    return {
+        'format': FORMAT,
+        'suite': config.suite,
+        'learner': config.learner,
+        'seed': config.loop.seed,
+        'state': 'finished' if finished else 'running',
+        'tasks': tasks,
+        'mean': {name: _mean([task[name] for task in tasks]) for name in STAGES},
+        'matrix': matrix if config.loop.matrix else None,
+        'steps': steps,
+        'columns': max((visit.columns for visit in visits), default=0),
+        'parameters': parameters,
+        'seconds': {name: round(value, 3) for name, value in seconds.items()},
+        'versions': versions,
+    }
+
+
+def count_parameters(knowledge: Knowledge) -> int:
+    """Return how many numbers all policies take together."""
+    count = knowledge.basis.size
+    for factors in knowledge.tasks.values():
+        count += factors.coefficients.size + factors.head.size + factors.log_std.size
+        count += factors.residual.size if factors.residual.any() else 0
+    return int(count)
+
+
+def _mean(scores: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
+    present = [s for s in scores if s is not None]
+    if not present:
+        return None
+    return {key: float(np.mean([s[key] for s in present])) for key in ('return', 'success')}

@@ -1,0 +1,192 @@
+"""The graph around a simulated arm, and an operator who watches and commands it."""
+
+import os
+from pathlib import Path
+import signal
+import subprocess
+import tempfile
+import time
+
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+import numpy as np
+import rclpy
+from rclpy.action import ActionClient
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Float64MultiArray
+from std_srvs.srv import Trigger
+
+from lpgftw_interfaces.action import CollectRollouts
+from lpgftw_interfaces.msg import ArmCommand, PolicyContract, SafetyState
+from lpgftw_ros.commands.up import command
+from lpgftw_ros.deploy.export import export_policy, save_policy
+from lpgftw_ros.deploy.observation import ControlSettings
+from lpgftw_ros.deploy_graph import deploy_options, describe_deployment
+from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
+from lpgftw_ros.nodes import qos
+from lpgftw_ros.resources import data_folder
+
+CONFIGURE, ACTIVATE = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE
+DEACTIVATE = Transition.TRANSITION_DEACTIVATE
+WATCHDOG = 1.0  # s; generous, since tests share their machine
+GOAL = np.array([-0.1, 0.8, 0.245])
+SUITE = """
+kind: metaworld
+horizon: {horizon}
+hidden: []
+defaults: {{reward: v1, observation: paper6}}
+tasks:
+  - {{name: reach, task: reach, object: [0, 0.6, 0.02], goal: [-0.1, 0.8, 0.2]}}
+"""
+
+
+def write_suite(folder: Path, horizon: int) -> str:
+    path = folder / 'arm.yaml'
+    path.write_text(SUITE.format(horizon=horizon))
+    return str(path)
+
+
+def write_limits(folder: Path, **changes) -> str:
+    """Write the limits of the rehearsal table with watchdogs a busy machine can meet."""
+    import yaml
+
+    limits = yaml.safe_load((data_folder('sim/sawyer') / 'safety.yaml').read_text())
+    watchdogs = dict.fromkeys(('joints_timeout', 'object_timeout', 'action_timeout'), WATCHDOG)
+    path = folder / 'limits.yaml'
+    path.write_text(yaml.safe_dump(limits | watchdogs | changes))
+    return str(path)
+
+
+def write_reach_policy(folder: Path, goal: np.ndarray = GOAL, name: str = 'reach.policy') -> str:
+    """Write a linear policy that moves the hand straight to a point."""
+    moves = np.hstack([-10.0 * np.eye(3), np.zeros((3, 3)), 10.0 * goal[:, None]])
+    theta = np.vstack([moves, [0, 0, 0, 0, 0, 0, -1.0]]).ravel()
+    policy = PolicySnapshot(PolicySpec(6, 4), theta, np.zeros(0), np.full(4, -3.0))
+    save_policy(export_policy(policy, 'reach', ControlSettings(), {}), folder / name)
+    return str(folder / name)
+
+
+class ArmCell:
+    """Processes of the deployment graph and an operator's node."""
+
+    def __init__(self, **options) -> None:
+        graph = describe_deployment(deploy_options({'rehearse': True, **options}))
+        self._folder = tempfile.TemporaryDirectory()
+        parameters = graph.write_parameters(Path(self._folder.name))
+        self.commands = {p.executable: command(p, parameters, False) for p in graph.processes}
+        self.processes: dict[str, subprocess.Popen] = {}
+        for name in self.commands:
+            self.start(name)
+        self._context = rclpy.Context()
+        rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
+        self.node = rclpy.create_node('operator', namespace='/lifelong', context=self._context)
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self.node)
+        self.states: list[SafetyState] = []
+        self.speeds: list[tuple[float, float]] = []
+        self.sent: list[float] = []
+        self.asked: list[ArmCommand] = []
+        self.contracts: list[PolicyContract] = []
+        subscribe = self.node.create_subscription
+        subscribe(SafetyState, 'safety_state', self.states.append, qos.LATCHED)
+        subscribe(JointState, 'joint_states', self._on_joints, qos.SENSOR)
+        subscribe(Float64MultiArray, 'joint_velocity_command', self._on_command, qos.LOCK_STEP)
+        subscribe(ArmCommand, 'arm_command', self.asked.append, qos.LOCK_STEP)
+        subscribe(PolicyContract, 'policy_contract', self.contracts.append, qos.LATCHED)
+        self._collect = ActionClient(self.node, CollectRollouts, 'collect')
+        self._rollouts = 0
+
+    def start(self, name: str) -> None:
+        how = self.commands[name]
+        environment = {**os.environ, **how.environment}
+        self.processes[name] = subprocess.Popen(how.words, env=environment)
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+        for process in self.processes.values():
+            try:
+                process.wait(10.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._executor.shutdown(timeout_sec=0.5)
+        self.node.destroy_node()
+        rclpy.try_shutdown(context=self._context)
+        self._folder.cleanup()
+
+    def _on_joints(self, message: JointState) -> None:
+        self.speeds.append((time.monotonic(), float(np.max(np.abs(message.velocity)))))
+
+    def _on_command(self, message: Float64MultiArray) -> None:
+        self.sent.append(float(np.max(np.abs(message.data))))
+
+    def watch(self, seconds: float) -> None:
+        """Take in what arrives."""
+        self.until(lambda: False, seconds)
+
+    def until(self, condition, timeout: float = 60.0) -> bool:
+        end = time.monotonic() + timeout
+        while time.monotonic() < end and not condition():
+            self._executor.spin_once(timeout_sec=0.05)
+        return bool(condition())
+
+    def call(self, kind, name: str, request=None, timeout: float = 60.0):
+        client = self.node.create_client(kind, name)
+        try:
+            assert self.until(client.service_is_ready, timeout), f'no service {name}'
+            future = client.call_async(request or kind.Request())
+            assert self.until(future.done, timeout), f'{name} did not answer'
+            return future.result()
+        finally:
+            self.node.destroy_client(client)
+
+    def trigger(self, name: str):
+        return self.call(Trigger, name)
+
+    def change(self, node: str, transition: int) -> bool:
+        request = ChangeState.Request()
+        request.transition.id = transition
+        return self.call(ChangeState, f'{node}/change_state', request).success
+
+    def insist(self, node: str, transition: int) -> None:
+        """Try a transition until it is allowed: measurements and contract take their time."""
+        for _ in range(20):
+            if self.change(node, transition):
+                return
+            self.watch(0.5)
+        raise AssertionError(f'{node} refuses transition {transition}')
+
+    def ready(self) -> None:
+        """Bring guard and bridge to life, as an operator does."""
+        assert self.change('arm_bridge', CONFIGURE)
+        assert self.change('safety_guard', CONFIGURE)
+        assert self.until(lambda: len(self.speeds) > 20), 'the arm does not report'
+        self.insist('safety_guard', ACTIVATE)
+        self.insist('arm_bridge', ACTIVATE)
+        assert self.until(lambda: self.level == SafetyState.OK, 20.0), self.states[-1:]
+
+    def collect(self, explore: bool = False):
+        """Ask for one episode; return the future of its result."""
+        assert self.until(self._collect.server_is_ready, 20.0)
+        self._rollouts += 1
+        goal = CollectRollouts.Goal(
+            task='reach', n_trajectories=1, rollout_id=self._rollouts, seed=7, explore=explore
+        )
+        accepted = self._collect.send_goal_async(goal)
+        assert self.until(accepted.done, 20.0)
+        return accepted.result().get_result_async()
+
+    @property
+    def level(self) -> int:
+        return self.states[-1].level if self.states else SafetyState.INACTIVE
+
+    @property
+    def code(self) -> str:
+        return self.states[-1].code if self.states else ''
+
+    def speed(self) -> float:
+        """Return the fastest joint now, rad/s."""
+        return self.speeds[-1][1] if self.speeds else 0.0

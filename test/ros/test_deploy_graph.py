@@ -1,0 +1,148 @@
+"""Policy, bridge, guard and a joint-level arm over real DDS, from refusals to a crash."""
+
+from dataclasses import replace
+import signal
+import time
+
+import numpy as np
+import pytest
+from std_msgs.msg import Float64MultiArray
+
+from lpgftw_interfaces.msg import SafetyState
+
+from .arm_cell import (
+    ACTIVATE,
+    ArmCell,
+    CONFIGURE,
+    DEACTIVATE,
+    GOAL,
+    WATCHDOG,
+    write_limits,
+    write_reach_policy,
+    write_suite,
+)
+
+pytestmark = pytest.mark.ros
+MOVING, STILL = 0.02, 0.005  # rad/s, the noise of the servos is far below
+
+
+@pytest.fixture(scope='module')
+def cell(ros_domain, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('cell')
+    cell = ArmCell(
+        policy_file=write_reach_policy(folder),
+        suite=write_suite(folder, horizon=45),
+        limits_file=write_limits(folder),
+        reward='reach',
+        joint_noise=1.6e-3,
+        object_noise=1e-3,
+    )
+    yield cell
+    cell.stop()
+
+
+@pytest.fixture(scope='module')
+def ready(cell):
+    cell.ready()
+    return cell
+
+
+def moving_episode(cell):
+    """Start an episode and return its result's future once the arm moves."""
+    if cell.level == SafetyState.LATCHED:
+        assert cell.trigger('safety_guard/reset').success
+    assert cell.until(lambda: cell.level == SafetyState.OK, 20.0), cell.states[-1:]
+    result = cell.collect()
+    began = len(cell.asked)
+    assert cell.until(lambda: any(m.step > 2 for m in cell.asked[began:]), 60.0), 'no step'
+    assert cell.until(lambda: cell.speed() > MOVING, 20.0), 'the arm does not move'
+    return result
+
+
+def test_nothing_starts_by_itself(cell):
+    cell.watch(3.0)
+    assert (cell.sent, cell.asked) == ([], [])
+
+
+def test_a_guard_beside_a_second_writer_is_refused(cell):
+    assert cell.change('safety_guard', CONFIGURE)
+    assert cell.until(lambda: len(cell.speeds) > 20)
+    topic = 'joint_velocity_command'
+    intruder = cell.node.create_publisher(Float64MultiArray, topic, 1)
+    cell.watch(1.0)
+    try:
+        assert not cell.change('safety_guard', ACTIVATE)
+    finally:
+        cell.node.destroy_publisher(intruder)
+        cell.watch(1.0)
+        assert cell.change('safety_guard', 2)  # cleanup
+
+
+def test_an_episode_reaches_its_goal(ready):
+    result = ready.collect()
+    assert ready.until(result.done, 120.0)
+    answer = result.result().result
+    assert (answer.success, answer.success_rate) == (True, 1.0), answer.message
+
+
+def test_the_emergency_stop_stops_and_only_a_reset_lets_go(ready):
+    result = moving_episode(ready)
+    assert ready.trigger('safety_guard/emergency_stop').success
+    assert ready.until(lambda: ready.speed() < STILL, WATCHDOG + 1.0)
+    ready.watch(1.0)
+    ready.speeds.clear()
+    ready.watch(2.0)
+    assert max(speed for _, speed in ready.speeds) < STILL
+    assert ready.code == 'emergency_stop'
+    assert ready.until(result.done, 20.0)
+    assert not result.result().result.success
+
+
+def test_another_task_is_refused(ready):
+    from lpgftw_interfaces.srv import LoadTask
+
+    answer = ready.call(LoadTask, 'load_task', LoadTask.Request(task='hammer', n=1))
+    assert (answer.success, 'reach' in answer.message) == (False, True)
+
+
+def test_an_inactive_guard_sends_nothing(ready):
+    if ready.level == SafetyState.LATCHED:
+        assert ready.trigger('safety_guard/reset').success
+    assert ready.change('safety_guard', DEACTIVATE)
+    ready.watch(0.5)
+    ready.sent.clear()
+    ready.watch(1.5)
+    assert ready.sent == []
+    ready.insist('safety_guard', ACTIVATE)
+
+
+def test_a_killed_policy_stops_the_arm_until_it_is_reset(ready):
+    moving_episode(ready)
+    ready.processes['policy'].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    assert ready.until(lambda: ready.code == 'stale_action', WATCHDOG + 2.0), ready.states[-1:]
+    assert ready.until(lambda: ready.speed() < STILL, 2.0)
+    # Links and servos add their own delay to what the guard promises.
+    assert time.monotonic() - killed < WATCHDOG + 1.0
+    ready.start('policy')
+    ready.watch(5.0)
+    ready.speeds.clear()
+    ready.watch(2.0)
+    assert max(speed for _, speed in ready.speeds) < STILL
+    assert ready.level == SafetyState.LATCHED
+
+
+def test_another_policy_is_refused(ready, tmp_path):
+    other = write_reach_policy(tmp_path, GOAL + np.array([0.05, 0.0, 0.0]))
+    assert ready.change('safety_guard', DEACTIVATE)
+    ready.processes['policy'].send_signal(signal.SIGINT)
+    ready.processes['policy'].wait(10.0)
+    how = ready.commands['policy']
+    ready.commands['policy'] = replace(how, words=[*how.words, '-p', f'policy_from:={other}'])
+    ready.contracts.clear()
+    ready.start('policy')
+    assert ready.until(lambda: ready.contracts, 30.0)
+    ready.watch(1.0)
+    if ready.level == SafetyState.LATCHED:
+        ready.trigger('safety_guard/reset')
+    assert not ready.change('safety_guard', ACTIVATE)

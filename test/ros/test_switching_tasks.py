@@ -1,0 +1,157 @@
+"""Switching tasks by service while training goes on."""
+
+from collections.abc import Iterator
+import math
+from pathlib import Path
+import statistics
+import time
+
+from action_msgs.msg import GoalStatus
+import numpy as np
+import pytest
+from std_srvs.srv import Trigger
+
+from lpgftw_interfaces.action import EvaluateTask, TrainTask
+from lpgftw_interfaces.msg import ActiveTask, KnowledgeBase, LearningStatus, TaskPolicy
+from lpgftw_interfaces.srv import ListTasks, LoadKnowledge, SaveKnowledge, SwitchTask
+from lpgftw_ros.nodes.conversions import knowledge_from_msg
+
+from .lifelong_graph import GraphClient, metrics, options, train, write_suite
+
+pytestmark = [pytest.mark.ros, pytest.mark.slow]
+
+
+@pytest.fixture
+def graph(start, tmp_path: Path) -> Iterator[tuple[GraphClient, object, Path]]:
+    """Bring up a graph that waits for orders."""
+    suite = write_suite(tmp_path, horizon=60)
+    out = tmp_path / 'run'
+    up = start('--no-autotrain', *options(suite, out, iterations=5))
+    client = GraphClient()
+    for kind, topic in (
+        (ActiveTask, 'active_task'),
+        (LearningStatus, 'status'),
+        (KnowledgeBase, 'knowledge_base'),
+        (TaskPolicy, 'task_policy'),
+    ):
+        client.listen(kind, topic)
+    assert client.until(lambda: 'status' in client.latest), up.output
+    yield client, up, out
+    client.close()
+    up.stop()
+
+
+def knowledge(client: GraphClient):
+    return knowledge_from_msg(client.latest['knowledge_base'])
+
+
+def finished(client: GraphClient, task: str) -> bool:
+    listed = client.call(ListTasks, 'list_tasks').tasks
+    return any(t.task == task and t.state == 'finished' for t in listed)
+
+
+def test_park_and_continue(graph, tmp_path: Path) -> None:
+    client, up, out = graph
+    whole = tmp_path / 'whole'
+    suite = str(tmp_path / 'tiny.yaml')
+    train([*options(suite, whole, iterations=5), '--tasks', 'g-08,g-12'])
+    assert client.call(SwitchTask, 'switch_task', task='g-08', learn=True).success
+    assert client.until(lambda: finished(client, 'g-08')), up.output
+    theta = knowledge(client).policy('g-08').theta
+    assert client.call(SwitchTask, 'switch_task', task='g-12', learn=True).success
+    assert client.until(lambda: any(r['task'] == 'g-12' for r in metrics(out)))
+    answer = client.call(SwitchTask, 'switch_task', task='g-08', learn=False)
+    assert answer.success
+    assert client.until(lambda: client.latest['active_task'].task == 'g-08', 10.0)
+    assert client.latest['active_task'].mode == ActiveTask.ACTING
+    assert client.until(lambda: 'g-12' in knowledge(client).tasks, 10.0)
+    np.testing.assert_array_equal(knowledge(client).policy('g-08').theta, theta)
+    parked = {t.task: t.state for t in client.call(ListTasks, 'list_tasks').tasks}
+    assert parked['g-12'] == 'parked'
+    assert client.call(SwitchTask, 'switch_task', task='g-12', learn=True).success
+    assert client.until(lambda: finished(client, 'g-12')), up.output
+    assert metrics(out) == metrics(whole)
+    assert not np.array_equal(knowledge(client).policy('g-08').theta, theta)  # through L alone
+
+
+def test_an_unknown_task_changes_nothing_and_lists_the_names(graph) -> None:
+    client, _, out = graph
+    answer = client.call(SwitchTask, 'switch_task', task='g-99', learn=True)
+    assert not answer.success
+    assert list(answer.tasks) == ['g-08', 'g-12', 'g-06', 'g-10']
+    assert 'g-08' in answer.message
+    assert metrics(out) == []
+    assert not client.call(SwitchTask, 'switch_task', task='g-08', learn=False).success
+
+
+def test_train_action_gives_feedback_and_a_cancelled_revisit_restores_everything(graph) -> None:
+    client, up, _ = graph
+    heard: list[TrainTask.Feedback] = []
+    for task in ('g-08', 'g-12', 'g-06'):
+        handle = client.send_goal(
+            TrainTask, 'train_task', lambda f: heard.append(f.feedback), task=task
+        )
+        result = client.result(handle)
+        assert result.status == GoalStatus.STATUS_SUCCEEDED, up.output
+        assert result.result.success
+    assert [f.iteration for f in heard[:3]] == [1, 2, 3]
+    before = knowledge(client)
+    handle = client.send_goal(
+        TrainTask, 'train_task', lambda f: heard.append(f.feedback), task='g-08', iterations=500
+    )
+    count = len(heard)
+    assert client.until(lambda: len(heard) > count)
+    cancelled = handle.cancel_goal_async()
+    assert client.until(cancelled.done)
+    result = client.result(handle)
+    assert result.status == GoalStatus.STATUS_CANCELED
+    assert client.until(lambda: not client.latest['status'].state.startswith('sampling'), 10.0)
+    after = knowledge(client)
+    np.testing.assert_array_equal(after.basis, before.basis)
+    for task in before.tasks:
+        np.testing.assert_array_equal(after.policy(task).theta, before.policy(task).theta)
+    unknown = client.result(client.send_goal(TrainTask, 'train_task', task='nowhere'))
+    assert unknown.status == GoalStatus.STATUS_ABORTED
+    assert 'g-08' in unknown.result.message
+
+
+def test_services_answer_at_once_in_the_middle_of_training(graph) -> None:
+    client, up, _ = graph
+    client.send_goal(TrainTask, 'train_task', task='g-08', iterations=100_000)
+    assert client.until(lambda: not math.isnan(client.latest['status'].return_mean)), up.output
+    seconds = []
+    for i in range(200):
+        started = time.monotonic()
+        kind = (ListTasks, 'list_tasks') if i % 2 else (SwitchTask, 'switch_task')
+        fields = {} if i % 2 else {'task': 'nowhere'}
+        client.call(*kind, **fields)
+        seconds.append(time.monotonic() - started)
+    print(f'median {statistics.median(seconds):.4f} s, worst {max(seconds):.4f} s')
+    assert client.latest['status'].task == 'g-08'  # it went on learning meanwhile
+    for trigger, state in (('pause', 'paused'), ('resume', 'sampling'), ('stop', 'idle')):
+        assert client.call(Trigger, trigger).success
+        assert client.until(
+            lambda state=state: client.latest['status'].state in (state, 'learning'), 20.0
+        )
+    assert client.until(lambda: client.latest['status'].state == 'idle', 20.0)
+
+
+def test_evaluate_save_and_load(graph, tmp_path: Path) -> None:
+    client, up, _ = graph
+    for task in ('g-08', 'g-12'):
+        assert client.result(client.send_goal(TrainTask, 'train_task', task=task)).result.success
+    measured = client.result(client.send_goal(EvaluateTask, 'evaluate_task', task='g-08'))
+    again = client.result(client.send_goal(EvaluateTask, 'evaluate_task', task='g-08'))
+    assert measured.result.success
+    assert measured.result.return_mean == again.result.return_mean
+    unknown = client.result(client.send_goal(EvaluateTask, 'evaluate_task', task='g-06'))
+    assert unknown.status == GoalStatus.STATUS_ABORTED
+    path = tmp_path / 'knowledge.safetensors'
+    assert client.call(SaveKnowledge, 'save_knowledge', path=str(path)).success
+    assert client.until(path.exists, 20.0), up.output
+    theta = knowledge(client).policy('g-08').theta
+    assert client.result(client.send_goal(TrainTask, 'train_task', task='g-06')).result.success
+    assert client.call(LoadKnowledge, 'load_knowledge', path=str(path)).success
+    assert client.until(lambda: list(knowledge(client).tasks) == ['g-08', 'g-12'], 20.0)
+    np.testing.assert_array_equal(knowledge(client).policy('g-08').theta, theta)
+    assert not client.call(LoadKnowledge, 'load_knowledge', path='/nowhere').success

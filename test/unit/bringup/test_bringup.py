@@ -1,0 +1,132 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lpgftw_ros.bringup import describe, GraphOptions, options_from
+from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros.nodes.parameters import NODES
+
+
+def test_the_default_graph_has_three_processes_with_one_node_each():
+    graph = describe(GraphOptions())
+    assert [process.nodes for process in graph.processes] == [
+        ('sim_bridge',),
+        ('policy',),
+        ('learner',),
+    ]
+
+
+def test_composed_hosts_bridge_and_policy_in_one_process():
+    graph = describe(GraphOptions(composed=True))
+    assert [process.nodes for process in graph.processes] == [
+        ('sim_bridge', 'policy'),
+        ('learner',),
+    ]
+
+
+def test_composed_changes_no_node_name():
+    composed = describe(GraphOptions(composed=True))
+    assert composed.nodes == describe(GraphOptions()).nodes
+
+
+def test_every_option_reaches_each_node_that_has_a_field_of_that_name():
+    graph = describe(options_from({'suite': 'mt10', 'workers': '3'}))
+    bridge, policy, learner = (process.parameters[process.nodes[0]] for process in graph.processes)
+    assert (bridge['suite'], bridge['workers'], learner['suite']) == ('mt10', 3, 'mt10')
+    assert 'suite' not in policy
+
+
+def test_a_parameter_file_wins_over_defaults_but_not_over_given_options(tmp_path):
+    path = tmp_path / 'p.yaml'
+    path.write_text('/**/learner: {ros__parameters: {suite: mt10, seed: 4}}')
+    options = options_from({'params_file': str(path), 'seed': 9})
+    learner = describe(options, given={'params_file', 'seed'}).processes[-1]
+    assert learner.parameters['learner']['seed'] == 9
+    assert 'suite' not in learner.parameters['learner']
+    assert learner.ros_arguments('later.yaml')[:4] == [
+        '--params-file',
+        str(path),
+        '--params-file',
+        'later.yaml',
+    ]
+
+
+def test_written_parameters_name_the_nodes_with_their_namespace(tmp_path):
+    graph = describe(GraphOptions(namespace='/cell_1', out='it is here'))
+    content = yaml.safe_load(Path(graph.write_parameters(tmp_path)).read_text())
+    parameters = content['/cell_1/learner']['ros__parameters']
+    assert parameters['out'] == str(Path('it is here').absolute())
+    assert parameters['run_id'] == graph.run_id
+
+
+def test_all_nodes_get_the_same_new_run_id():
+    first, second = describe(GraphOptions()), describe(GraphOptions())
+    ids = {p.parameters[n]['run_id'] for p in first.processes for n in p.nodes}
+    assert ids == {first.run_id}
+    assert first.run_id != second.run_id
+
+
+def test_a_given_run_id_is_kept():
+    assert describe(GraphOptions(run_id='mine')).run_id == 'mine'
+
+
+def test_discovery_stays_on_this_machine_unless_opened():
+    assert describe(GraphOptions()).environment == {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
+    opened = describe(GraphOptions(discovery_range='SUBNET'))
+    assert opened.processes[0].environment == {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'SUBNET'}
+
+
+def test_a_node_may_have_its_own_log_level():
+    graph = describe(GraphOptions(policy_log_level='debug', log_level='warn'))
+    words = [process.ros_arguments()[-1] for process in graph.processes]
+    assert words == [
+        'lifelong.sim_bridge:=warn',
+        'lifelong.policy:=debug',
+        'lifelong.learner:=warn',
+    ]
+
+
+@pytest.mark.parametrize(
+    ('values', 'words'),
+    [
+        ({'seed': '-2'}, ['seed', 'at least -1', '-2']),
+        ({'realtime_factor': 'nan'}, ['realtime_factor', 'finite number']),
+        ({'discovery_range': 'LAN'}, ['discovery_range', 'LOCALHOST', 'SUBNET', 'LAN']),
+        ({'log_level': 'loud'}, ['log_level', 'debug', 'loud']),
+        ({'namespace': 'life long'}, ['namespace', '/lifelong', 'life long']),
+        ({'namespace': '/'}, ['namespace']),
+        ({'composed': 'maybe'}, ['composed', 'true or false', 'maybe']),
+    ],
+)
+def test_a_bad_value_is_one_line_with_what_is_allowed(values, words):
+    with pytest.raises(InvalidConfig) as caught:
+        options_from(values)
+    assert '\n' not in str(caught.value)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_an_unknown_argument_names_the_close_one_and_all_known():
+    with pytest.raises(UnknownName, match=r"no argument 'siute'; did you mean 'suite'\?.*learner"):
+        options_from({'siute': 'demo'})
+
+
+@pytest.mark.parametrize('text', [None, 'a: [', '- 1', 'learner: {suite: demo}'])
+def test_a_parameter_file_that_is_none_is_refused(tmp_path, text):
+    path = tmp_path / 'p.yaml'
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InvalidConfig, match='params_file'):
+        describe(GraphOptions(params_file=str(path)))
+
+
+def test_every_option_of_the_graph_has_a_help_text():
+    from dataclasses import fields
+
+    assert all(item.metadata['help'] for item in fields(GraphOptions))
+
+
+def test_every_node_parameter_has_a_help_text():
+    from dataclasses import fields
+
+    assert all(item.metadata['help'] for kind in NODES.values() for item in fields(kind))

@@ -1,0 +1,120 @@
+"""What is started around an arm, and what the arm side refuses before anything starts."""
+
+from dataclasses import fields
+
+import pytest
+
+from lpgftw_ros.deploy.arm_side import build_arm_side
+from lpgftw_ros.deploy.contract import ContractMismatch
+from lpgftw_ros.deploy.export import export_policy, save_policy
+from lpgftw_ros.deploy.observation import ControlSettings
+from lpgftw_ros.deploy_graph import deploy_options, DeployOptions, describe_deployment
+from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
+from lpgftw_ros.resources import data_folder
+
+LIMITS = str(data_folder('sim/sawyer') / 'safety.yaml')
+
+
+def write_policy(folder, task='reach', **settings):
+    import numpy as np
+
+    policy = PolicySnapshot(PolicySpec(6, 4), np.zeros(28), np.zeros(0), np.zeros(4))
+    save_policy(export_policy(policy, task, ControlSettings(**settings), {}), folder / 'policy')
+    return str(folder / 'policy')
+
+
+def graph(**options):
+    return describe_deployment(deploy_options(options))
+
+
+def test_nothing_that_can_move_an_arm_starts_or_restarts_by_itself():
+    for process in graph(rehearse=True, policy_file='p').processes:
+        autostart = process.parameters[process.executable]['autostart']
+        expected = process.executable in ('policy', 'sawyer_sim')
+        assert (autostart, process.respawn) == (expected, False)
+
+
+def test_a_rehearsal_has_an_arm_of_its_own():
+    names = [p.executable for p in graph(rehearse=True, policy_file='p').processes]
+    assert names == ['policy', 'arm_bridge', 'safety_guard', 'sawyer_sim']
+
+
+def test_a_real_arm_has_no_simulated_one():
+    names = [p.executable for p in graph(limits_file='l', policy_file='p').processes]
+    assert 'sawyer_sim' not in names
+
+
+def test_without_a_policy_the_learner_joins_but_does_not_begin_by_itself():
+    processes = {p.executable: p for p in graph(rehearse=True, reward='reach').processes}
+    assert processes['learner'].parameters['learner']['autotrain'] is False
+
+
+def test_a_real_arm_without_limits_is_refused():
+    with pytest.raises(InvalidConfig, match='limits_file is required'):
+        deploy_options({'policy_file': 'p'})
+
+
+def test_neither_policy_nor_reward_is_refused():
+    with pytest.raises(InvalidConfig, match='policy_file'):
+        deploy_options({'rehearse': True})
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(UnknownName, match='rehearse'):
+        deploy_options({'rehearze': True})
+
+
+def test_every_option_has_a_help_text():
+    assert all(item.metadata['help'] for item in fields(DeployOptions))
+
+
+def test_the_arm_side_takes_the_policy_it_was_given(tmp_path):
+    side = build_arm_side(
+        task='reach',
+        control=ControlSettings(),
+        limits_file=LIMITS,
+        policy_file=write_policy(tmp_path),
+    )
+    assert len(side.contract.hash) == 64
+
+
+@pytest.mark.parametrize(
+    ('policy', 'control', 'named'),
+    [
+        ({'task': 'push'}, {}, 'task'),
+        ({'rate': 10.0}, {}, 'rate'),
+        ({}, {'full_speed': 0.05}, 'action_scale'),
+    ],
+)
+def test_a_policy_made_for_something_else_is_refused(tmp_path, policy, control, named):
+    with pytest.raises(ContractMismatch, match=named):
+        build_arm_side(
+            task='reach',
+            control=ControlSettings(**control),
+            limits_file=LIMITS,
+            policy_file=write_policy(tmp_path, **policy),
+        )
+
+
+def test_an_action_faster_than_the_guard_allows_is_refused():
+    with pytest.raises(InvalidConfig, match='max_speed'):
+        build_arm_side(task='reach', control=ControlSettings(full_speed=0.2), limits_file=LIMITS)
+
+
+@pytest.mark.parametrize('bad', [{'limits_file': ''}, {'limits_file': 'nowhere.yaml'}])
+def test_missing_limits_are_refused(bad):
+    with pytest.raises(InvalidConfig, match='limits_file'):
+        build_arm_side(task='reach', control=ControlSettings(), **bad)
+
+
+def test_a_frame_that_is_no_numbers_is_refused():
+    with pytest.raises(InvalidConfig, match='frame_xyz'):
+        build_arm_side(
+            task='reach', control=ControlSettings(), limits_file=LIMITS, frame_xyz='here'
+        )
+
+
+def test_the_guard_expects_commands_at_the_rate_of_the_policy():
+    side = build_arm_side(task='reach', control=ControlSettings(rate=10.0), limits_file=LIMITS)
+    assert side.limits.command_period == pytest.approx(0.1)

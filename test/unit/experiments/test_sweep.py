@@ -1,0 +1,176 @@
+"""Cells run a stand-in for the training process; the runner itself is the real one."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lpgftw_ros.commands import experiment
+from lpgftw_ros.experiments.processes import LocalProcesses, RayTasks
+from lpgftw_ros.experiments.spec import Cell, ExperimentSpec
+from lpgftw_ros.experiments.sweep import CellState, Sweep
+
+PROGRAM = """
+import json, os, pathlib, sys, time
+words = sys.argv[1:]
+out = pathlib.Path(words[words.index('--out') + 1])
+out.mkdir(parents=True, exist_ok=True)
+seed = int(words[words.index('--seed') + 1])
+with (out.parent / f'calls-{seed}.txt').open('a') as file:
+    file.write(' '.join(words) + '\\n')
+if seed == 13:
+    sys.exit('unlucky')
+if seed == 99:
+    (out / 'pid').write_text(str(os.getpid()))
+    time.sleep(60)
+if '--source' in words:
+    assert (pathlib.Path(words[words.index('--source') + 1]) / 'summary.json').exists()
+(out / 'summary.json').write_text(json.dumps({'format': 1, 'state': 'finished'}))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> tuple[str, ...]:
+    path = tmp_path / 'program.py'
+    path.write_text(PROGRAM)
+    return (str(path),)
+
+
+def table(*cells: Cell) -> ExperimentSpec:
+    return ExperimentSpec('t', None, 't', '', ('demo',), False, cells)
+
+
+def cell(label: str = 'stl', seed: int = 50, source: str | None = None) -> Cell:
+    return Cell('demo', label, label, seed, source=source)
+
+
+def sweep(root: Path, program: tuple[str, ...], *cells: Cell, jobs: int = 2) -> dict:
+    runner = Sweep(table(*cells), root, LocalProcesses(jobs), program=program)
+    return {status.cell.name: status for status in runner.run(poll_seconds=0.02)}
+
+
+def test_a_cell_that_ends_well_is_finished(tmp_path, program):
+    result = sweep(tmp_path, program, cell())
+    assert result['demo/stl/seed-50'].state is CellState.FINISHED
+
+
+def test_a_failed_cell_does_not_stop_the_rest(tmp_path, program):
+    result = sweep(tmp_path, program, cell(seed=13), cell(seed=60), jobs=1)
+    assert result['demo/stl/seed-13'].state is CellState.FAILED
+    assert result['demo/stl/seed-60'].state is CellState.FINISHED
+
+
+def test_a_failed_cell_tells_its_last_words(tmp_path, program):
+    status = sweep(tmp_path, program, cell(seed=13))['demo/stl/seed-13']
+    assert status.message == 'exit code 1: unlucky'
+
+
+def test_finished_cells_are_skipped(tmp_path, program):
+    sweep(tmp_path, program, cell())
+    again = sweep(tmp_path, program, cell())
+    assert again['demo/stl/seed-50'].state is CellState.SKIPPED
+    assert len((tmp_path / 'demo/stl/calls-50.txt').read_text().splitlines()) == 1
+
+
+def test_an_unfinished_folder_is_resumed(tmp_path, program):
+    folder = tmp_path / 'demo/stl/seed-50'
+    folder.mkdir(parents=True)
+    (folder / 'summary.json').write_text('{"state": "running"}')
+    sweep(tmp_path, program, cell())
+    assert (tmp_path / 'demo/stl/calls-50.txt').read_text().endswith('--resume\n')
+
+
+def test_a_new_folder_is_not_resumed(tmp_path, program):
+    sweep(tmp_path, program, cell())
+    assert '--resume' not in (tmp_path / 'demo/stl/calls-50.txt').read_text()
+
+
+def test_pg_ella_waits_for_its_source(tmp_path, program):
+    result = sweep(tmp_path, program, cell('pg-ella', source='stl'), cell())
+    assert {status.state for status in result.values()} == {CellState.FINISHED}
+
+
+def test_pg_ella_is_blocked_by_a_failed_source(tmp_path, program):
+    result = sweep(tmp_path, program, cell('pg-ella', 13, source='stl'), cell(seed=13))
+    assert result['demo/pg-ella/seed-13'].state is CellState.BLOCKED
+
+
+def test_a_process_that_ends_without_finishing_failed(tmp_path):
+    (tmp_path / 'nothing.py').write_text('')
+    status = sweep(tmp_path, (str(tmp_path / 'nothing.py'),), cell())['demo/stl/seed-50']
+    assert (status.state, status.message) == (CellState.FAILED, 'ended without finishing')
+
+
+def wait_for(path: Path) -> str:
+    for _ in range(1000):
+        if path.exists() and path.read_text():
+            return path.read_text()
+        time.sleep(0.02)
+    raise AssertionError(f'{path} did not appear')
+
+
+def test_an_interruption_ends_the_children(tmp_path, program):
+    backend = LocalProcesses(1)
+    runner = Sweep(table(cell(seed=99)), tmp_path, backend, program=program)
+    runner.advance()
+    pid = int(wait_for(tmp_path / 'demo/stl/seed-99/pid'))
+    backend.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def options(root: Path, **other) -> argparse.Namespace:
+    values = {'out': root, 'jobs': 1, 'workers': 1, 'ray': None, 'dry_run': False}
+    return argparse.Namespace(**(values | other))
+
+
+def test_the_command_prints_plain_lines_when_not_on_a_terminal(tmp_path, program, capsys):
+    experiment.execute(table(cell(), cell(seed=13)), options(tmp_path), program)
+    lines = capsys.readouterr().out.splitlines()
+    assert 'demo/stl/seed-50: finished' in lines
+    assert '1 of 2 cells finished' in lines
+
+
+def test_a_dry_run_prints_commands_and_runs_nothing(tmp_path, capsys):
+    experiment.execute(table(cell()), options(tmp_path, dry_run=True))
+    assert capsys.readouterr().out.startswith('lpgftw train --suite demo --learner stl --seed 50')
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_the_command_and_its_children(tmp_path, program, number):
+    script = f"""
+import argparse, sys
+from lpgftw_ros.commands import experiment
+from lpgftw_ros.experiments.spec import Cell, ExperimentSpec
+spec = ExperimentSpec('t', None, 't', '', ('demo',), False, (Cell('demo', 'stl', 'stl', 99),))
+args = argparse.Namespace(out={str(tmp_path)!r}, jobs=1, workers=1, ray=None, dry_run=False)
+import pathlib; args.out = pathlib.Path(args.out)
+try:
+    experiment.execute(spec, args, {program!r})
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    parent = subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.DEVNULL)
+    try:
+        pid = int(wait_for(tmp_path / 't/demo/stl/seed-99/pid'))
+        parent.send_signal(number)
+        assert parent.wait(30) == 130
+    finally:
+        parent.kill()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_ray_runs_the_same_cells(tmp_path, program):
+    backend = RayTasks('local', cpus_per_task=1, jobs=2)
+    runner = Sweep(table(cell(), cell(seed=13)), tmp_path, backend, program=program)
+    states = {status.cell.seed: status.state for status in runner.run(poll_seconds=0.05)}
+    assert states == {50: CellState.FINISHED, 13: CellState.FAILED}
+    assert json.loads((tmp_path / 'demo/stl/seed-50/summary.json').read_text())['format'] == 1

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from lpgftw_ros.errors import NonFinite, UnknownName, WrongShape
+from lpgftw_ros.learning.policies import Knowledge, PolicySpec, TaskFactors
+from lpgftw_ros.learning.randomness import ExplorationNoise
+from lpgftw_ros.nodes.policy_server import NotYet, PolicyServer, Query, TrainingPolicy
+
+SPEC = PolicySpec(3, 2, ())
+RNG = np.random.default_rng(0)
+OBS = RNG.standard_normal((4, 3))
+
+
+def factors(columns=0):
+    return TaskFactors(
+        RNG.standard_normal(columns),
+        RNG.standard_normal(SPEC.n_parameters),
+        np.zeros(0),
+        np.full(2, -0.5),
+    )
+
+
+def knowledge(version=1):
+    basis = np.asfortranarray(RNG.standard_normal((SPEC.n_parameters, 2)))
+    return Knowledge(version, SPEC, basis, {'a': factors(2), 'b': factors(1)})
+
+
+def query(**changes):
+    fields = {
+        'task': 'a',
+        'policy_version': 0,
+        'knowledge_version': 0,
+        'seed': 7,
+        'explore': False,
+        'first': 0,
+        'step': 0,
+        'observations': OBS,
+    }
+    return Query(**(fields | changes))
+
+
+def server(version=1):
+    one = PolicyServer()
+    one.set_knowledge(knowledge(version))
+    return one
+
+
+def test_it_acts_with_the_task_asked_for():
+    one = server()
+    for task in ('a', 'b'):
+        expected = one.knowledge.policy(task).act(OBS)
+        np.testing.assert_array_equal(one.act(query(task=task)), expected)
+
+
+def test_noise_is_that_of_the_rollout_whatever_was_asked_before():
+    one = server()
+    noise = ExplorationNoise(7, 4, 2, 10)
+    expected = [one.knowledge.policy('a').act(OBS, noise.at(step)) for step in range(3)]
+    for step in (0, 1, 1, 2, 0):  # asked twice, and from the start again
+        actual = one.act(query(explore=True, first=10, step=step))
+        np.testing.assert_array_equal(actual, expected[step])
+
+
+def test_a_restarted_server_answers_a_later_step_with_the_same_noise():
+    one, other = server(), PolicyServer()
+    other.set_knowledge(one.knowledge)
+    for step in range(5):
+        last = one.act(query(explore=True, step=step))
+    np.testing.assert_array_equal(other.act(query(explore=True, step=4)), last)
+
+
+def test_nothing_is_answered_before_knowledge_comes():
+    with pytest.raises(NotYet, match='no knowledge'):
+        PolicyServer().act(query())
+
+
+def test_another_knowledge_version_is_waited_for():
+    one = server(version=2)
+    with pytest.raises(NotYet, match='knowledge 3 is asked for, 2 is here'):
+        one.act(query(knowledge_version=3))
+    one.set_knowledge(knowledge(3))
+    assert one.act(query(knowledge_version=3)).shape == (4, 2)
+
+
+def test_a_policy_in_training_composes_only_with_its_own_knowledge():
+    one, own = server(version=2), factors(2)
+    with pytest.raises(NotYet, match='none is here'):
+        one.act(query(policy_version=5))
+    one.set_training(TrainingPolicy('c', 5, 3, own))
+    with pytest.raises(NotYet, match='stands on knowledge 3'):
+        one.act(query(task='c', policy_version=5))
+    one.set_knowledge(knowledge(3))
+    expected = one.knowledge.compose(own).act(OBS)
+    np.testing.assert_array_equal(one.act(query(task='c', policy_version=5)), expected)
+
+
+def test_a_new_policy_replaces_the_composed_one():
+    one, new = server(), factors(2)
+    one.set_training(TrainingPolicy('c', 5, 1, factors(2)))
+    one.act(query(task='c', policy_version=5))
+    one.set_training(TrainingPolicy('c', 6, 1, new))
+    expected = one.knowledge.compose(new).act(OBS)
+    np.testing.assert_array_equal(one.act(query(task='c', policy_version=6)), expected)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'error'),
+    [
+        ({'task': 'z'}, UnknownName),
+        ({'observations': np.zeros((4, 5))}, WrongShape),
+        ({'observations': np.full((4, 3), np.nan)}, NonFinite),
+    ],
+)
+def test_what_can_never_be_answered_is_refused(changes, error):
+    with pytest.raises(error):
+        server().act(query(**changes))

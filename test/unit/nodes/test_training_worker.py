@@ -1,0 +1,116 @@
+"""The learner node's worker, driven by a real sampler instead of a bridge."""
+
+import json
+from pathlib import Path
+import threading
+import time
+
+import pytest
+
+from lpgftw_ros.domains.sampler import Sampler
+from lpgftw_ros.errors import UnknownName
+from lpgftw_ros.nodes.training_worker import Interrupted, TrainingWorker
+from lpgftw_ros.runs.config import resolve
+from lpgftw_ros.runs.driver import drive, open_session, policy_spec
+from lpgftw_ros.runs.session import Session
+
+SUITE = """
+description: short HalfCheetah tasks
+kind: body
+horizon: 12
+hidden: []
+defaults: {body: halfcheetah}
+tasks:
+  - {name: light, gravity: 0.8}
+  - {name: heavy, gravity: 1.2}
+"""
+OVERRIDES = {'iterations': 2, 'trajectories': 3, 'max_columns': 2, 'evaluation_episodes': 1}
+
+
+class InProcess:
+    """The graph around a worker, without the graph."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler, self.modes, self.closing = sampler, [], threading.Event()
+
+    def announce(self, worker: TrainingWorker) -> None:
+        self.worker = worker
+        worker.knowledge = worker.session.learner.knowledge()
+        self.modes.append((worker.active, worker.mode))
+
+    def collect(self, goal, beside):
+        if self.closing.is_set():
+            raise Interrupted
+        learner = self.worker.session.learner
+        knowledge = learner.knowledge()
+        in_training = goal.policy_version > 0
+        policy = (
+            knowledge.compose(learner.factors()) if in_training else knowledge.policy(goal.task)
+        )
+        batch = self.sampler.collect(
+            goal.task, policy, goal.n_trajectories, goal.seed, goal.explore
+        )
+        beside()
+        return batch
+
+
+@pytest.fixture
+def config(tmp_path: Path):
+    path = tmp_path / 'short.yaml'
+    path.write_text(SUITE)
+    settings = {'update_trajectories': 2, 'stochastic_episodes': 1, 'max_kl': 0.1}
+    return resolve(str(path), 'lpg-ftw', overrides=OVERRIDES | settings, tasks='light,heavy')
+
+
+def open_worker(config, out: Path, sampler: Sampler, *, empty: bool):
+    session = Session(config, out, spec=policy_spec(config, sampler))
+    if empty:
+        session.lifelong.queue.clear()
+    outside = InProcess(sampler)
+    return TrainingWorker(session, outside), outside
+
+
+def rows(out: Path) -> list[dict]:
+    lines = (out / 'metrics.jsonl').read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != 'timing'} for line in lines]
+
+
+def test_the_worker_writes_what_the_in_process_driver_writes(config, tmp_path: Path) -> None:
+    with open_session(config, tmp_path / 'train', workers=1) as (session, sampler):
+        drive(session, sampler, lambda session: None)
+    with Sampler(config.suite, 1) as sampler:
+        worker, _ = open_worker(config, tmp_path / 'worker', sampler, empty=False)
+        worker.start()
+        assert worker.finished.wait(60.0)
+        assert worker.failed is None
+        worker.close()
+        worker.session.folder.close()
+    assert rows(tmp_path / 'worker') == rows(tmp_path / 'train')
+
+
+def test_commands_are_answered_in_order_while_it_rests(config, tmp_path: Path) -> None:
+    with Sampler(config.suite, 1) as sampler:
+        worker, outside = open_worker(config, tmp_path / 'run', sampler, empty=True)
+        worker.start()
+        worker.do(lambda: worker.switch('heavy', True)).result(20.0)
+        end = time.monotonic() + 60.0
+        while 'heavy' not in worker.knowledge.tasks and time.monotonic() < end:
+            time.sleep(0.01)
+        batch = worker.do(lambda: worker.evaluate('heavy', 2, 5, False)).result(20.0)
+        assert batch.n_trajectories == 2
+        with pytest.raises(UnknownName):
+            worker.do(lambda: worker.evaluate('light', 2, 5, False)).result(20.0)
+        worker.close()
+        worker.session.folder.close()
+    assert ('heavy', 'training') in outside.modes
+    assert ('heavy', 'evaluating') in outside.modes
+
+
+def test_a_closing_worker_gives_up_its_rollout(config, tmp_path: Path) -> None:
+    with Sampler(config.suite, 1) as sampler:
+        worker, outside = open_worker(config, tmp_path / 'run', sampler, empty=False)
+        outside.closing.set()
+        worker.start()
+        worker.close(10.0)
+        assert worker.failed is None
+        worker.session.folder.close()

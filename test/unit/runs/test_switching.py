@@ -1,0 +1,111 @@
+"""Parking, continuing and revisiting, as the loop offers them to whoever drives it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lpgftw_ros.domains.sampler import Sampler
+from lpgftw_ros.runs.config import RunConfig
+from lpgftw_ros.runs.driver import policy_spec
+from lpgftw_ros.runs.requests import Done, Idle
+from lpgftw_ros.runs.session import Session
+
+from .conftest import metrics
+
+Make = Callable[..., RunConfig]
+
+
+class Driver:
+    """Answers a session's requests one at a time."""
+
+    def __init__(self, config: RunConfig, out: Path, sampler: Sampler) -> None:
+        self.session = Session(config, out, spec=policy_spec(config, sampler))
+        self.sampler = sampler
+
+    def step(self) -> bool:
+        request = self.session.next_request()
+        if isinstance(request, Done | Idle):
+            return False
+        self.session.background()
+        policy = self.session.policy(request)
+        n, seed = request.n_trajectories, request.seed
+        batch = self.sampler.collect(request.task, policy, n, seed, request.explore)
+        self.session.feed(batch, 0.0)
+        return True
+
+    def until(self, visit: int, iteration: int) -> None:
+        """Go on until this visit has this many iterations behind it."""
+        while True:
+            visits = self.session.lifelong.visits
+            if len(visits) > visit and visits[visit].finished_iterations >= iteration:
+                return
+            assert self.step()
+
+    def finish(self) -> list[dict]:
+        while self.step():
+            pass
+        self.session.finish()
+        return metrics(self.session.folder.path)
+
+    def theta(self, task: str) -> np.ndarray:
+        return self.session.learner.knowledge().policy(task).theta
+
+
+@pytest.mark.parametrize('learner', ['lpg-ftw', 'stl', 'ewc', 'er'])
+def test_a_parked_task_continues_as_if_never_parked(
+    tiny_config: Make, sampler: Sampler, tmp_path: Path, learner: str
+) -> None:
+    config = tiny_config(learner, tasks='3')
+    whole = Driver(config, tmp_path / 'whole', sampler).finish()
+    driver = Driver(config, tmp_path / 'parked', sampler)
+    driver.until(visit=1, iteration=2)
+    before = driver.theta('g-08')
+    driver.session.lifelong.hold()
+    driver.session.save()
+    np.testing.assert_array_equal(driver.theta('g-08'), before)
+    assert not driver.step()
+    driver.session.lifelong.release()
+    assert driver.finish() == whole
+
+
+def test_learning_another_task_parks_the_running_one(
+    tiny_config: Make, sampler: Sampler, tmp_path: Path
+) -> None:
+    driver = Driver(tiny_config(tasks='2'), tmp_path / 'run', sampler)
+    driver.until(visit=0, iteration=1)
+    driver.session.lifelong.learn('g-10')
+    driver.session.save()
+    rows = driver.finish()
+    order = list(dict.fromkeys((row['visit'], row['task']) for row in rows))
+    assert order == [(0, 'g-08'), (1, 'g-10'), (2, 'g-12')] or order[1][1] == 'g-10'
+    assert {row['task'] for row in rows if row['kind'] == 'update'} == {'g-08', 'g-10', 'g-12'}
+
+
+def test_a_cancelled_revisit_leaves_everything(
+    tiny_config: Make, sampler: Sampler, tmp_path: Path
+) -> None:
+    driver = Driver(tiny_config(tasks='g-08,g-12,g-06,g-08'), tmp_path / 'run', sampler)
+    driver.until(visit=2, iteration=3)
+    while driver.session.lifelong.current is not None and len(driver.session.lifelong.visits) == 3:
+        driver.step()
+    before = {task: driver.theta(task) for task in ('g-08', 'g-12', 'g-06')}
+    basis = driver.session.learner.knowledge().basis
+    driver.until(visit=3, iteration=2)
+    driver.session.lifelong.drop()
+    driver.session.save()
+    np.testing.assert_array_equal(driver.session.learner.knowledge().basis, basis)
+    for task, theta in before.items():
+        np.testing.assert_array_equal(driver.theta(task), theta)
+
+
+def test_a_revisit_that_ends_replaces_the_old_policy(
+    tiny_config: Make, sampler: Sampler, tmp_path: Path
+) -> None:
+    driver = Driver(tiny_config(tasks='g-08,g-12,g-06,g-08'), tmp_path / 'run', sampler)
+    driver.until(visit=3, iteration=1)
+    before = driver.theta('g-08')
+    driver.finish()
+    assert not np.array_equal(driver.theta('g-08'), before)
+    assert list(driver.session.learner.knowledge().tasks) == ['g-08', 'g-12', 'g-06']
