@@ -71,7 +71,7 @@ def _policy(obs_dim: int, act_dim: int) -> PolicySnapshot:
 def _ours(sampler: Sampler, rows: int, name: str) -> Contestant:
     env = sampler.env('task', rows)
     policy = _policy(env.obs_dim, env.act_dim)
-    return Contestant(name, lambda: collect(env, policy, rows, _SEED).n_steps)
+    return Contestant(name, lambda: sampler.collect('task', policy, rows, _SEED).n_steps)
 
 
 def _limit(sampler: Sampler, body: str, rows: int, name: str) -> Contestant:

@@ -1,9 +1,11 @@
 """One rollout: n trajectories of a task, driven from outside one control step at a time.
 
-Both drivers use it. The in-process one asks the policy itself (`collect`); the ROS bridge
-publishes `observations`, waits for the answer and calls `advance`.
+Both drivers use it. Where the policy is at hand, `drive` asks it; the ROS bridge publishes
+`observations`, waits for the answer and calls `advance`. A trajectory depends on its index and on
+the seed only, so that a rollout may also be split: `batch_of` joins its parts.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,21 +40,23 @@ class Rollout:
     has fewer trajectories than rows, are not alive; their actions are not used.
     """
 
-    def __init__(self, env: TaskVectorEnv, n_trajectories: int, seed: int, task_name: str) -> None:
+    def __init__(
+        self, env: TaskVectorEnv, n_trajectories: int, seed: int, task_name: str, first: int = 0
+    ) -> None:
         if n_trajectories < 1:
             raise InvalidConfig(f'a rollout needs at least one trajectory, got {n_trajectories}')
-        self._env, self._seed, self._task = env, seed, task_name
-        self._n_trajectories = n_trajectories
-        self._waves: list[_Wave] = []
+        self._env, self.seed, self.task = env, seed, task_name
+        self._end = first + n_trajectories
+        self.waves: list[_Wave] = []
         self.done = False
-        self._start_wave(first=0)
+        self._start_wave(first)
 
     def _start_wave(self, first: int) -> None:
         self.first, self.step = first, 0
-        count = min(self._env.num_envs, self._n_trajectories - first)
+        count = min(self._env.num_envs, self._end - first)
         self._wave = _Wave(self._env, count)
-        self._waves.append(self._wave)
-        self._env.reset(seed=self._seed, options={'first': first, 'count': count})
+        self.waves.append(self._wave)
+        self._env.reset(seed=self.seed, options={'first': first, 'count': count})
         self.observations: Array = self._env.observations
         self.alive: Mask = self._env.alive
         self._n_alive = count
@@ -61,6 +65,11 @@ class Rollout:
     def rows(self) -> int:
         """Rows of the environment, of which a wave may use fewer."""
         return int(self._env.num_envs)
+
+    @property
+    def dimensions(self) -> tuple[int, int]:
+        """Numbers in an observation and in an action of the task."""
+        return self._env.obs_dim, self._env.act_dim
 
     def advance(self, actions: Array) -> None:
         """Apply one action per row; starts the next wave when this one has ended."""
@@ -90,51 +99,85 @@ class Rollout:
         wave.terminated, wave.truncated, wave.failed = terminated, truncated, failed
         wave.final = self.observations
         following = self.first + wave.count
-        if following < self._n_trajectories:
+        if following < self._end:
             self._start_wave(following)
         else:
             self.done = True
 
     def batch(self) -> Batch:
-        """Return the finished trajectories.
+        """Return the finished trajectories."""
+        return batch_of([self])
 
-        A trajectory that blew up in its very first step keeps that step, with reward 0 and its
-        mark, so that rows stay in place; if all of them did, there is nothing to learn from.
-        """
-        if not self.done:
-            raise InvalidConfig('this rollout is not complete')
-        lengths = [wave.lengths[: wave.count] for wave in self._waves]
-        if not np.concatenate(lengths).any():
-            raise SimulationFailed(
-                f"task '{self._task}': all {self._n_trajectories} trajectories blew up in their "
-                'first step'
-            )
-        kept = [np.maximum(own, 1) for own in lengths]
-        return Batch(
-            task=self._task,
-            observations=self._lay('observations', kept),
-            actions=self._lay('actions', kept),
-            rewards=self._lay('rewards', kept),
-            lengths=np.concatenate(kept),
-            terminated=self._per_row('terminated'),
-            truncated=self._per_row('truncated'),
-            success=self._per_row('success'),
-            failed=self._per_row('failed'),
-            final_observations=self._per_row('final'),
+
+def batch_of(parts: Sequence[Rollout]) -> Batch:
+    """Return the finished trajectories of a rollout that may have been split.
+
+    A trajectory that blew up in its very first step keeps that step, with reward 0 and its mark,
+    so that rows stay in place; if all of them did, there is nothing to learn from.
+    """
+    if not all(part.done for part in parts):
+        raise InvalidConfig('this rollout is not complete')
+    waves, task = [wave for part in parts for wave in part.waves], parts[0].task
+    lengths = _per_row(waves, 'lengths')
+    if not lengths.any():
+        raise SimulationFailed(
+            f"task '{task}': all {len(lengths)} trajectories blew up in their first step"
         )
+    return Batch(
+        task=task,
+        observations=_end_to_end(waves, 'observations'),
+        actions=_end_to_end(waves, 'actions'),
+        rewards=_end_to_end(waves, 'rewards'),
+        lengths=np.maximum(lengths, 1),
+        terminated=_per_row(waves, 'terminated'),
+        truncated=_per_row(waves, 'truncated'),
+        success=_per_row(waves, 'success'),
+        failed=_per_row(waves, 'failed'),
+        final_observations=_per_row(waves, 'final'),
+    )
 
-    def _lay(self, name: str, kept: list[Integers]) -> Array:
-        """Lay the steps of all trajectories end to end."""
-        return np.concatenate(
-            [
-                getattr(wave, name)[row, :length]
-                for wave, lengths in zip(self._waves, kept, strict=True)
-                for row, length in enumerate(lengths)
-            ]
+
+def _end_to_end(waves: list[_Wave], name: str) -> Array:
+    """Lay the steps of all trajectories end to end."""
+    return np.concatenate(
+        [
+            getattr(wave, name)[row, : max(wave.lengths[row], 1)]
+            for wave in waves
+            for row in range(wave.count)
+        ]
+    )
+
+
+def _per_row(waves: list[_Wave], name: str) -> Any:
+    return np.concatenate([getattr(wave, name)[: wave.count] for wave in waves])
+
+
+def drive(
+    rollout: Rollout,
+    policy: PolicySnapshot,
+    explore: bool = True,
+    before_step: Callable[[Array], None] | None = None,
+) -> None:
+    """Run a rollout to its end with one policy call per control step, for all rows at once.
+
+    `before_step` sees the actions and may raise to give the rollout up.
+    """
+    dims = (policy.spec.obs_dim, policy.spec.act_dim)
+    if dims != rollout.dimensions:
+        raise WrongShape(
+            f'the policy maps {dims[0]} observations to {dims[1]} actions, '
+            f'the task has {rollout.dimensions[0]} and {rollout.dimensions[1]}'
         )
-
-    def _per_row(self, name: str) -> Any:
-        return np.concatenate([getattr(wave, name)[: wave.count] for wave in self._waves])
+    noise, first = None, -1
+    while not rollout.done:
+        if explore and rollout.first != first:
+            first = rollout.first
+            noise = ExplorationNoise(rollout.seed, rollout.rows, policy.spec.act_dim, first)
+        sample = None if noise is None else noise.at(rollout.step)
+        actions = policy.act(rollout.observations, sample)
+        if before_step is not None:
+            before_step(actions)
+        rollout.advance(actions)
 
 
 def collect(
@@ -145,19 +188,7 @@ def collect(
     explore: bool = True,
     task_name: str = '',
 ) -> Batch:
-    """Sample trajectories with one policy call per control step, for all rows at once."""
-    dims = (policy.spec.obs_dim, policy.spec.act_dim)
-    if dims != (env.obs_dim, env.act_dim):
-        raise WrongShape(
-            f'the policy maps {dims[0]} observations to {dims[1]} actions, '
-            f'the task has {env.obs_dim} and {env.act_dim}'
-        )
+    """Sample trajectories in one environment."""
     rollout = Rollout(env, n_trajectories, seed, task_name)
-    noise, first = None, -1
-    while not rollout.done:
-        if explore and rollout.first != first:
-            first = rollout.first
-            noise = ExplorationNoise(seed, rollout.rows, policy.spec.act_dim, first)
-        sample = None if noise is None else noise.at(rollout.step)
-        rollout.advance(policy.act(rollout.observations, sample))
+    drive(rollout, policy, explore)
     return rollout.batch()

@@ -7,7 +7,10 @@ theta is what tasks share through the basis L, the head and log sigma belong to 
 - MLP (two tanh layers): theta holds [W0 row-major, b0, W1 row-major, b1]; the head holds
   [W2 row-major, b2].
 
-Acting is plain numpy on a batch of observations: one call for all rows of a rollout.
+Acting is plain numpy on a batch of observations: one call for all rows of a rollout, which
+multiplies block after block of `ACTING_BLOCK` rows. A matrix product of another height may differ
+in its last bits; blocks of one height make the action of a row the same to the last bit whether
+all rows act together or, block by block, in different threads and processes.
 """
 
 from collections.abc import Mapping
@@ -17,6 +20,9 @@ import numpy as np
 
 from lpgftw_ros.errors import InvalidConfig, UnknownName
 from lpgftw_ros.learning.arrays import Array, require_shape
+
+ACTING_BLOCK = 5
+"""Rows that are multiplied together when a policy acts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ class PolicySpec:
 
 
 def mean_action(spec: PolicySpec, theta: Array, head: Array, obs: Array) -> Array:
-    """Return the mean action of each observation. Shape (n, act_dim)."""
+    """Return the mean action of each observation. Shape (..., act_dim) for (..., obs_dim)."""
     if not spec.hidden:
         rows = theta.reshape(spec.act_dim, spec.obs_dim + 1)
         return obs @ rows[:, :-1].T + rows[:, -1]
@@ -125,8 +131,20 @@ class PolicySnapshot:
 
     def act(self, obs: Array, noise: Array | None = None) -> Array:
         """Return one action per observation: the mean, or mean + sigma * noise."""
-        mean = mean_action(self.spec, self.theta, self.head, obs)
+        mean = mean_action(self.spec, self.theta, self.head, _in_blocks(obs))
+        mean = mean.reshape(-1, self.spec.act_dim)[: len(obs)]
         return mean if noise is None else mean + np.exp(self.log_std) * noise
+
+
+def _in_blocks(obs: Array) -> Array:
+    """Return the rows in blocks of equal height, the last filled up with zeros."""
+    n, width = obs.shape
+    n_blocks = -(-n // ACTING_BLOCK)
+    if n != n_blocks * ACTING_BLOCK:
+        filled = np.zeros((n_blocks * ACTING_BLOCK, width))
+        filled[:n] = obs
+        obs = filled
+    return obs.reshape(n_blocks, ACTING_BLOCK, width)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Random streams that depend on what is computed, never on when or by whom.
 
-A rollout has one seed, derived from (run seed, purpose, visit, iteration). Each of its
-trajectories has two streams derived from (rollout seed, trajectory index): one for the reset of
-the environment, one for exploration noise. Workers, processes and drivers may come and go: the
-same rollout sees the same numbers.
+A rollout has one seed, derived from (run seed, purpose, visit, iteration). The reset of a
+trajectory depends on (rollout seed, trajectory index), its exploration noise on (rollout seed,
+trajectory index, time step). Workers, processes and drivers may come and go: the same rollout sees
+the same numbers.
 """
 
 from enum import IntEnum
@@ -44,28 +44,24 @@ class ExplorationNoise:
     """Standard normal noise of a rollout, addressed by time step.
 
     Row i of `at(step)` belongs to trajectory `first + i` and is the same whatever the number of
-    rows beside it.
+    rows beside it: one stream per block of steps gives trajectory after trajectory its numbers.
     """
 
-    _BLOCK = 256
+    _BLOCK = 64
 
     def __init__(self, rollout_seed: int, n_rows: int, act_dim: int, first: int = 0) -> None:
-        self._streams = [
-            generator(rollout_seed, Purpose.NOISE, first + row) for row in range(n_rows)
-        ]
-        self._act_dim = act_dim
-        self._block = np.empty((0, n_rows, act_dim))
-        self._start = 0
+        self._seed, self._first = rollout_seed, first
+        self._size = (first + n_rows, self._BLOCK, act_dim)
+        self._drawn: tuple[int, Array] | None = None
 
     def at(self, step: int) -> Array:
-        """Return the noise of one time step. Shape (n_rows, act_dim).
+        """Return the noise of one time step. Shape (n_rows, act_dim)."""
+        block, offset = divmod(step, self._BLOCK)
+        if self._drawn is None or self._drawn[0] != block:
+            self._drawn = (block, self._draw(block))
+        return self._drawn[1][offset]
 
-        Steps are asked for in increasing order; a skipped step is drawn and dropped.
-        """
-        if step < self._start:
-            raise ValueError(f'noise of step {step} was already dropped')
-        while step >= self._start + len(self._block):
-            self._start += len(self._block)
-            size = (self._BLOCK, self._act_dim)
-            self._block = np.stack([s.standard_normal(size) for s in self._streams], axis=1)
-        return np.ascontiguousarray(self._block[step - self._start])
+    def _draw(self, block: int) -> Array:
+        """Return the noise of a block of steps. Shape (steps, n_rows, act_dim)."""
+        rows = generator(self._seed, Purpose.NOISE, block).standard_normal(self._size)
+        return np.ascontiguousarray(rows[self._first :].swapaxes(0, 1))

@@ -54,7 +54,6 @@ class PolicyServer:
         self.training: TrainingPolicy | None = None
         self._snapshot: tuple[tuple[str, int, int], PolicySnapshot] | None = None
         self._noise: tuple[tuple[int, int, int], ExplorationNoise] | None = None
-        self._next_step = 0
         self._lock = threading.Lock()  # policies arrive in one thread and act in another
 
     def set_knowledge(self, knowledge: Knowledge) -> None:
@@ -112,10 +111,9 @@ class PolicyServer:
         return np.ascontiguousarray(policy.act(obs, noise))
 
     def _noise_at(self, query: Query, act_dim: int) -> Array:
-        """Return the noise of this step; a new rollout or an earlier step starts its streams."""
+        """Return the noise of this step of its rollout."""
         rows = len(query.observations)
         key = (query.seed, query.first, rows)
-        if self._noise is None or self._noise[0] != key or query.step < self._next_step:
+        if self._noise is None or self._noise[0] != key:
             self._noise = (key, ExplorationNoise(query.seed, rows, act_dim, query.first))
-        self._next_step = query.step
         return self._noise[1].at(query.step)

@@ -24,10 +24,13 @@ from lpgftw_ros.nodes.arm_parameters import GuardConfig
 from lpgftw_ros.nodes.arm_writer import ArmWriter
 from lpgftw_ros.nodes.lifecycle import ERROR, LifelongNode, OK, STEADY, WARN
 from lpgftw_ros.nodes.process import run
+from lpgftw_ros.nodes.serving import CONTRACT_PERIOD
 
 SHORTEST = 0.4
 """Share of a period after which a velocity interface may be told something new."""
 STOP_REPEATS = 3
+CONTRACT_AGE = 3.0 * CONTRACT_PERIOD
+"""Seconds a contract counts after it was told; a policy tells its own again and again."""
 
 
 class SafetyGuardNode(LifelongNode):
@@ -47,7 +50,7 @@ class SafetyGuardNode(LifelongNode):
         self._shortest = side.limits.period * (SHORTEST if velocities else 1.0)
         anchor, agreed = ANCHOR if velocities else 0.0, side.contract.hash
         self._guard = SafetyGuard(side.limits, side.kinematics, agreed, anchor, self._shortest)
-        self._ticked, self._contract = 0.0, None
+        self._ticked, self._contract, self._told = 0.0, None, -CONTRACT_AGE
         self._writer = ArmWriter(self, self.config, side)
         inputs = (
             (JointState, 'joint_states', self._on_joints, qos.SENSOR),
@@ -73,8 +76,8 @@ class SafetyGuardNode(LifelongNode):
         if others := self._writer.others():
             raise SafetyRefused(f'{others} other node(s) write to {self._writer.topic}')
         if self._side.contract.hash:
-            if self._contract is None:
-                raise ContractMismatch('no policy has told its contract on policy_contract')
+            if self._contract is None or time.monotonic() - self._told > CONTRACT_AGE:
+                raise ContractMismatch('no policy tells its contract on policy_contract')
             require_match(self._side.contract, self._contract)
         self._guard.activate(time.monotonic())
         self._writer.tell(self._guard.report)
@@ -145,7 +148,8 @@ class SafetyGuardNode(LifelongNode):
         self._guard.deadman(message.data, time.monotonic())
 
     def _on_contract(self, message: msg.PolicyContract) -> None:
-        self._contract, expected = contract_from_msg(message), self._side.contract
+        self._contract, self._told = contract_from_msg(message), time.monotonic()
+        expected = self._side.contract
         if self.active and expected.hash and self._contract != expected:
             self._guard.latch(Finding('contract'), time.monotonic())
             self._writer.tell(self._guard.report)
@@ -170,8 +174,6 @@ class SafetyGuardNode(LifelongNode):
             self.get_logger().warning(f'{what} dropped', throttle_duration_sec=1.0)
 
     def _check_writers(self) -> None:
-        if not self.count_publishers('policy_contract'):
-            self._contract = None  # its policy is gone; the next one tells its own
         if self.active and self._writer.others() > 0:
             self._guard.latch(Finding('second_writer'), time.monotonic())
             self._writer.tell(self._guard.report)

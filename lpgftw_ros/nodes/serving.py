@@ -10,8 +10,11 @@ from lpgftw_interfaces.msg import ActiveTask, PolicyContract, TaskState
 from lpgftw_interfaces.srv import ListTasks, SwitchTask
 from lpgftw_ros.learning.policies import Knowledge, TaskFactors
 from lpgftw_ros.nodes import qos
-from lpgftw_ros.nodes.lifecycle import LifelongNode
+from lpgftw_ros.nodes.lifecycle import LifelongNode, STEADY
 from lpgftw_ros.runs.knowledge_files import load_knowledge
+
+CONTRACT_PERIOD = 0.5
+"""Seconds between two tellings of the contract: silence means that the policy is gone."""
 
 
 def knowledge_from(path: Path) -> Knowledge:
@@ -47,9 +50,10 @@ class TaskDesk:
             node.create_service(ListTasks, 'list_tasks', self._on_list),
         )
         node.get_logger().info(f'{len(self.knowledge.tasks)} policies from {path}')
-        self._contract = node.create_publisher(PolicyContract, 'policy_contract', qos.LATCHED)
-        if path.is_file():
-            self._contract.publish(contract_of(path))
+        self._contract = contract_of(path) if path.is_file() else None
+        self._contracts = node.create_publisher(PolicyContract, 'policy_contract', qos.LATCHED)
+        self._telling = node.create_timer(CONTRACT_PERIOD, self._tell_contract, clock=STEADY)
+        self._tell_contract()
         self._announce()
 
     def close(self) -> None:
@@ -57,7 +61,12 @@ class TaskDesk:
         for service in self._services:
             self._node.destroy_service(service)
         self._node.destroy_publisher(self._publisher)
-        self._node.destroy_publisher(self._contract)
+        self._node.destroy_publisher(self._contracts)
+        self._node.destroy_timer(self._telling)
+
+    def _tell_contract(self) -> None:
+        if self._contract is not None:
+            self._contracts.publish(self._contract)
 
     def _announce(self) -> None:
         self._publisher.publish(

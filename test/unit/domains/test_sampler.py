@@ -14,13 +14,15 @@ from lpgftw_ros.domains.rollout import collect, Rollout
 from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.domains.suites import load_suite, Suite, suite_names, TaskSpec
 from lpgftw_ros.errors import InvalidConfig, SimulationFailed, UnknownName, WrongShape
-from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
+from lpgftw_ros.learning.policies import ACTING_BLOCK, PolicySnapshot, PolicySpec
 
 
-def policy_for(env, log_std=0.0):
-    spec = PolicySpec(env.obs_dim, env.act_dim)
-    theta = np.random.default_rng(0).normal(0.0, 0.1, spec.n_parameters)
-    return PolicySnapshot(spec, theta, np.zeros(0), np.full(env.act_dim, log_std))
+def policy_for(env, log_std=0.0, hidden=()):
+    spec = PolicySpec(env.obs_dim, env.act_dim, hidden)
+    rng = np.random.default_rng(0)
+    theta = rng.normal(0.0, 0.1, spec.n_parameters)
+    head = rng.normal(0.0, 0.1, spec.head_size)
+    return PolicySnapshot(spec, theta, head, np.full(env.act_dim, log_std))
 
 
 def suite_of(**settings):
@@ -37,14 +39,45 @@ def arrays(batch):
     return {name: getattr(batch, name).tobytes() for name in names}
 
 
+@pytest.mark.parametrize('hidden', [(), (32, 32)])
 @pytest.mark.parametrize('body', ['halfcheetah', 'hopper', 'walker2d'])
-def test_the_number_of_workers_does_not_change_a_byte(body):
+def test_the_number_of_workers_does_not_change_a_byte(body, hidden):
     batches = []
     for workers in (1, 2, 5):
         with Sampler(body_suite(body, 120), workers) as sampler:
-            policy = policy_for(sampler.env('only', 12))
-            batches.append(arrays(sampler.collect('only', policy, 12, seed=3)))
+            env = sampler.env('only', 17)
+            policy = policy_for(env, hidden=hidden)
+            batches.append(arrays(sampler.collect('only', policy, 17, seed=3)))
+            assert arrays(collect(env, policy, 17, seed=3)) == batches[0]
     assert batches[0] == batches[1] == batches[2]
+
+
+@pytest.mark.parametrize(
+    ('n', 'workers', 'sizes'),
+    [(50, 2, (25, 25)), (10, 2, (5, 5)), (12, 2, (5, 7)), (3, 4, (3,)), (50, 4, (10, 15, 10, 15))],
+)
+def test_a_rollout_is_split_between_workers_in_blocks(n, workers, sizes):
+    with Sampler(body_suite('hopper', 2), workers) as sampler:
+        parts = sampler.rollouts('only', n, seed=0)
+    assert tuple(part.rows for part in parts) == sizes
+    assert all(part.first % ACTING_BLOCK == 0 for part in parts)
+
+
+def test_one_failed_part_ends_the_others_and_says_why():
+    def fail(actions):
+        raise SimulationFailed('enough')
+
+    with Sampler(body_suite('halfcheetah', 1000), 2) as sampler:
+        policy = policy_for(sampler.env('only', 1))
+        parts = sampler.rollouts('only', 10, seed=0)
+        with pytest.raises(SimulationFailed, match='enough'):
+            sampler.drive(parts, policy, before_step=fail)
+        assert not any(part.done for part in parts)
+        parts = sampler.rollouts('only', 10, seed=0)
+        parts[1].advance = fail
+        with pytest.raises(SimulationFailed, match='enough'):
+            sampler.drive(parts, policy)
+        assert sampler.collect('only', policy, 10, seed=0).n_trajectories == 10
 
 
 def test_the_same_seed_repeats_and_another_does_not():
