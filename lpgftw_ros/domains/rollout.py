@@ -12,7 +12,7 @@ import numpy as np
 
 from lpgftw_ros.domains.vector_env import TaskVectorEnv
 from lpgftw_ros.errors import InvalidConfig, SimulationFailed, WrongShape
-from lpgftw_ros.learning.arrays import Array, Integers, Mask
+from lpgftw_ros.learning.arrays import Array, Mask
 from lpgftw_ros.learning.batch import Batch
 from lpgftw_ros.learning.policies import PolicySnapshot
 from lpgftw_ros.learning.randomness import ExplorationNoise
