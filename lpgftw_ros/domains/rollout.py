@@ -45,7 +45,7 @@ class Rollout:
     ) -> None:
         if n_trajectories < 1:
             raise InvalidConfig(f'a rollout needs at least one trajectory, got {n_trajectories}')
-        self._env, self.seed, self.task = env, seed, task_name
+        self.env, self.seed, self.task = env, seed, task_name
         self._end = first + n_trajectories
         self.waves: list[_Wave] = []
         self.done = False
@@ -53,29 +53,34 @@ class Rollout:
 
     def _start_wave(self, first: int) -> None:
         self.first, self.step = first, 0
-        count = min(self._env.num_envs, self._end - first)
-        self._wave = _Wave(self._env, count)
+        count = min(self.env.num_envs, self._end - first)
+        self._wave = _Wave(self.env, count)
         self.waves.append(self._wave)
-        self._env.reset(seed=self.seed, options={'first': first, 'count': count})
-        self.observations: Array = self._env.observations
-        self.alive: Mask = self._env.alive
-        self._n_alive = count
+        self.env.reset(seed=self.seed, options={'first': first, 'count': count})
+        self.observations: Array = self.env.observations
+        self.alive: Mask = self.env.alive
+        self.n_alive = count
 
     @property
     def rows(self) -> int:
         """Rows of the environment, of which a wave may use fewer."""
-        return int(self._env.num_envs)
+        return int(self.env.num_envs)
+
+    @property
+    def n_done(self) -> int:
+        """Trajectories that have ended."""
+        return sum(wave.count for wave in self.waves) - self.n_alive
 
     @property
     def dimensions(self) -> tuple[int, int]:
         """Numbers in an observation and in an action of the task."""
-        return self._env.obs_dim, self._env.act_dim
+        return self.env.obs_dim, self.env.act_dim
 
     def advance(self, actions: Array) -> None:
         """Apply one action per row; starts the next wave when this one has ended."""
         if self.done:
             raise InvalidConfig('this rollout is complete; start another')
-        env, wave, t = self._env, self._wave, self.step
+        env, wave, t = self.env, self._wave, self.step
         rewards, success = env.advance(actions)
         wave.observations[:, t] = self.observations
         wave.actions[:, t] = actions
@@ -83,18 +88,18 @@ class Rollout:
         if success is not None:
             wave.success |= success
         self.observations, self.step = env.observations, t + 1
-        if env.n_running != self._n_alive:
+        if env.n_running != self.n_alive:
             self._note_ends()
 
     def _note_ends(self) -> None:
         """Write down how long the rows that just ended were; start what follows."""
-        alive, wave = self._env.alive, self._wave
-        terminated, truncated, failed = self._env.ends
+        alive, wave = self.env.alive, self._wave
+        terminated, truncated, failed = self.env.ends
         ended = self.alive & ~alive
         # The step that blew up is not part of the trajectory.
         wave.lengths[ended] = self.step - failed[ended]
-        self.alive, self._n_alive = alive, self._env.n_running
-        if self._n_alive:
+        self.alive, self.n_alive = alive, self.env.n_running
+        if self.n_alive:
             return
         wave.terminated, wave.truncated, wave.failed = terminated, truncated, failed
         wave.final = self.observations

@@ -59,7 +59,8 @@ class ExplorationNoise:
         block, offset = divmod(step, self._BLOCK)
         if self._drawn is None or self._drawn[0] != block:
             self._drawn = (block, self._draw(block))
-        return self._drawn[1][offset]
+        noise: Array = self._drawn[1][offset]
+        return noise
 
     def _draw(self, block: int) -> Array:
         """Return the noise of a block of steps. Shape (steps, n_rows, act_dim)."""

@@ -15,9 +15,10 @@ from lpgftw_ros.errors import InvalidConfig, LpgftwError
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.nodes.arm_link import RosLink
 from lpgftw_ros.nodes.arm_parameters import ArmBridgeConfig
-from lpgftw_ros.nodes.bridge import Bridge, GivenUp
+from lpgftw_ros.nodes.bridge import Bridge
 from lpgftw_ros.nodes.episodes import EpisodeLoop
 from lpgftw_ros.nodes.lifecycle import STEADY
+from lpgftw_ros.nodes.lock_step import GivenUp
 from lpgftw_ros.nodes.process import run
 from lpgftw_ros.nodes.running_rollout import RunningRollout
 
@@ -102,29 +103,29 @@ class ArmBridge(Bridge):
 
     # The worker's half: what differs from a simulator.
 
-    def _steps(self, running: RunningRollout) -> None:
+    def roll_out(self, running: RunningRollout) -> None:
         """Run one rollout; a held or silent arm may be ready later."""
         if running.goal.explore and not self.config.reward:
             raise InvalidConfig('no reward is set: nothing can be learned on this arm')
         self._link.stopped = running.stopped
         self._link.rollout = (running.goal.rollout_id, 0)
         try:
-            super()._steps(running)
+            super().roll_out(running)
         except ArmStopped as error:
             raise GivenUp(str(error)) from error
 
-    def _ask_policy(self, running: RunningRollout, shape: tuple[int, int]) -> Array:
+    def ask(self, running: RunningRollout, shape: tuple[int, int]) -> Array:
         """Ask for an action; unless the arm is still at rest, the guard may lose patience."""
         self._link.rollout = (running.goal.rollout_id, running.rollout.step)
         self._awaiting = running.rollout.step > 0
         try:
-            return super()._ask_policy(running, shape)
+            return super().ask(running, shape)
         finally:
             self._awaiting = False
 
-    def _advance(self, running: RunningRollout, actions: Array) -> None:
+    def advance(self, running: RunningRollout, actions: Array) -> None:
         """Step the arm; give up if the guard holds it."""
-        super()._advance(running, actions)
+        super().advance(running, actions)
         if held := self._link.problem():
             raise ArmStopped(f'the arm is held: {held}')
 

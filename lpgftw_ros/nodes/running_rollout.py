@@ -1,5 +1,6 @@
 """One `collect` goal in work, and the messages it is told in."""
 
+from collections.abc import Sequence
 import math
 import threading
 import time
@@ -10,7 +11,7 @@ from rclpy.task import Future
 
 from lpgftw_interfaces.action import CollectRollouts
 from lpgftw_interfaces.msg import Actions, Observations, Trajectories
-from lpgftw_ros.domains.rollout import Rollout
+from lpgftw_ros.domains.rollout import batch_of, Rollout
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.learning.batch import Batch
 from lpgftw_ros.nodes.conversions import batch_to_msg, to_field, to_mask
@@ -19,9 +20,10 @@ from lpgftw_ros.nodes.conversions import batch_to_msg, to_field, to_mask
 class RunningRollout:
     """What is known about a goal until its result is sent."""
 
-    def __init__(self, goal: Any, rollout: Rollout | None, handle: Any, future: Future) -> None:
+    def __init__(self, goal: Any, handle: Any, future: Future) -> None:
         self.goal, self.handle, self.future = goal, handle, future
-        self.rollout: Rollout = rollout  # type: ignore[assignment]  # the worker fills it in
+        self.parts: Sequence[Rollout] = ()
+        """The rollout, maybe split; empty until the worker has built the environments."""
         self.stopped = threading.Event()
         self.retry = True
         """Whether the same goal may succeed later."""
@@ -33,6 +35,15 @@ class RunningRollout:
         self.dropped = 0
         self._message: Observations | None = None
         self._alive: object = None
+
+    @property
+    def rollout(self) -> Rollout:
+        """The part that people watch; the only one where the policy is asked by messages."""
+        return self.parts[0]
+
+    def batch(self) -> Batch:
+        """Return all trajectories of a rollout that has ended."""
+        return batch_of(self.parts)
 
     def end(self, problem: str = '') -> None:
         """Let the goal's callback go on, with a problem or without."""
@@ -92,13 +103,13 @@ class RunningRollout:
 
     def feedback(self) -> CollectRollouts.Feedback:
         """Return how far the rollout is."""
-        rollout = self.rollout
-        if rollout is None:  # the environments are still being built
+        if not self.parts:  # the environments are still being built
             return CollectRollouts.Feedback()
-        alive = int(np.count_nonzero(rollout.alive))
-        done = max(0, rollout.first + rollout.rows - alive)
         return CollectRollouts.Feedback(
-            step=rollout.step, first=rollout.first, alive=alive, trajectories_done=done
+            step=self.rollout.step,
+            first=self.rollout.first,
+            alive=sum(part.n_alive for part in self.parts),
+            trajectories_done=sum(part.n_done for part in self.parts),
         )
 
     def result(self, batch: Batch) -> CollectRollouts.Result:

@@ -1,5 +1,6 @@
 """`sim_bridge`: own the parallel environments of the active task."""
 
+import math
 import sys
 import time
 
@@ -12,10 +13,17 @@ from lpgftw_ros.domains.rollout import Rollout
 from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.domains.vector_env import TaskVectorEnv
 from lpgftw_ros.errors import InvalidConfig, LpgftwError
+from lpgftw_ros.learning.arrays import Array
+from lpgftw_ros.learning.policies import PolicySnapshot
 from lpgftw_ros.nodes import qos
 from lpgftw_ros.nodes.bridge import Bridge
 from lpgftw_ros.nodes.episodes import EpisodeLoop
+from lpgftw_ros.nodes.lock_step import GivenUp
+from lpgftw_ros.nodes.policy_server import NotYet, PolicyServer
 from lpgftw_ros.nodes.process import run
+from lpgftw_ros.nodes.running_rollout import RunningRollout
+
+SHOW_PERIOD = 0.1  # s between published steps of a rollout that asks nobody
 
 
 class SimBridge(Bridge):
@@ -25,7 +33,8 @@ class SimBridge(Bridge):
 
     def __init__(self) -> None:
         super().__init__('sim_bridge')
-        self._env: TaskVectorEnv | None = None
+        self.policy_server: PolicyServer | None = None
+        """The policy of the same process: it is then called directly instead of by messages."""
         self._imaged = 0.0
 
     def configure(self) -> None:
@@ -57,19 +66,49 @@ class SimBridge(Bridge):
         """Return n rows of a task, built at first use."""
         if n < 1:
             raise InvalidConfig(f'a rollout needs at least one trajectory, got {n}')
-        self._env = self._sampler.env(task, n)
-        return self._env
+        return self._sampler.env(task, n)
 
-    @property
-    def control_period(self) -> float:
-        """Simulated seconds per control step of the loaded task."""
-        return 0.0125 if self._env is None else self._env.control_period
+    def roll_out(self, running: RunningRollout) -> None:
+        """Act with the policy of this process if there is one, else ask the policy node."""
+        if self.policy_server is None:
+            super().roll_out(running)
+            return
+        goal = running.goal
+        policy = self._policy_here(self.policy_server, running)
+        running.parts = self._sampler.rollouts(goal.task, goal.n_trajectories, goal.seed)
+        started = time.monotonic()
+        self._sampler.drive(
+            running.parts, policy, goal.explore, lambda actions: self._watch(running, actions)
+        )
+        running.step_seconds = time.monotonic() - started
+
+    def _policy_here(self, server: PolicyServer, running: RunningRollout) -> PolicySnapshot:
+        """Return the policy the goal names; one that is on its way is waited for."""
+        goal, patience = running.goal, self.config.action_timeout
+        running.asked = time.monotonic()
+        while True:
+            try:
+                policy = server.policy(goal.task, goal.policy_version, goal.knowledge_version)
+                running.asked = math.inf
+                return policy
+            except NotYet as reason:
+                late = time.monotonic() - running.asked > patience
+                if late or running.stopped.wait(0.002):
+                    raise GivenUp(f'the policy node is not ready: {reason}') from reason
+
+    def _watch(self, running: RunningRollout, actions: Array) -> None:
+        """Before a step taken here: show it now and then; raise if the rollout was stopped."""
+        if running.stopped.is_set():
+            raise GivenUp('stopped')
+        now = time.monotonic()
+        if now - running.shown > SHOW_PERIOD:
+            running.shown = now
+            self._lock_step.show(running, actions)
+        self.look_up(running, now)
 
     def on_progress(self, rollout: Rollout) -> None:
         """Publish joints and, if asked for, a picture of row 0."""
-        env = self._env
-        if env is None:
-            return
+        env = rollout.env
         names, positions, velocities = env.joint_state(0)
         joints = JointState(
             name=list(names), position=positions.tolist(), velocity=velocities.tolist()
