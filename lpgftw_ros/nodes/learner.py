@@ -66,7 +66,6 @@ class Learner(LifelongNode):
     def activate(self) -> None:
         """Begin to learn."""
         assert self.worker is not None
-        self.announce(self.worker)
         self.worker.start()
 
     def deactivate(self) -> None:

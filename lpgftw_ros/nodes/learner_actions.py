@@ -34,6 +34,7 @@ class LearnerActions:
             EvaluateTask,
             'evaluate_task',
             execute_callback=self._execute_evaluate,
+            goal_callback=self._judge_evaluate,
             cancel_callback=lambda goal: CancelResponse.REJECT,
         )
 
@@ -48,9 +49,20 @@ class LearnerActions:
 
     def _judge_train(self, goal: TrainTask.Goal) -> GoalResponse:
         if self._training is not None:
-            self._node.get_logger().warning('train_task: another goal is in work')
-            return GoalResponse.REJECT
+            return self._reject('train_task: another goal is in work')
+        return self._judge('train_task')
+
+    def _judge_evaluate(self, goal: EvaluateTask.Goal) -> GoalResponse:
+        return self._judge('evaluate_task')
+
+    def _judge(self, name: str) -> GoalResponse:
+        if not self._node.active:
+            return self._reject(f'{name}: the learner is {self._node.state}; activate it first')
         return GoalResponse.ACCEPT
+
+    def _reject(self, why: str) -> GoalResponse:
+        self._node.get_logger().warning(why)
+        return GoalResponse.REJECT
 
     async def _execute_train(self, handle: Any) -> TrainTask.Result:
         goal, worker = handle.request, self._worker

@@ -1,5 +1,6 @@
 """The learner's services: they check, answer at once, and leave the work to the worker."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,26 @@ class LearnerServices:
 
     def __init__(self, node: LifelongNode, worker: TrainingWorker, suite: Suite) -> None:
         self._node, self._worker, self._suite = node, worker, suite
-        create = node.create_service
         self._services = (
-            create(SwitchTask, 'switch_task', self._on_switch),
-            create(ListTasks, 'list_tasks', self._on_list),
-            create(SaveKnowledge, 'save_knowledge', self._on_save),
-            create(LoadKnowledge, 'load_knowledge', self._on_load),
-            create(Trigger, 'pause', lambda q, r: self._on_pause(r, paused=True)),
-            create(Trigger, 'resume', lambda q, r: self._on_pause(r, paused=False)),
-            create(Trigger, 'stop', lambda q, r: self._on_stop(r)),
+            node.create_service(ListTasks, 'list_tasks', self._on_list),
+            self._create(SwitchTask, 'switch_task', self._on_switch),
+            self._create(SaveKnowledge, 'save_knowledge', self._on_save),
+            self._create(LoadKnowledge, 'load_knowledge', self._on_load),
+            self._create(Trigger, 'pause', lambda q, r: self._on_pause(r, paused=True)),
+            self._create(Trigger, 'resume', lambda q, r: self._on_pause(r, paused=False)),
+            self._create(Trigger, 'stop', lambda q, r: self._on_stop(r)),
         )
+
+    def _create(self, kind: Any, name: str, answer: Callable[[Any, Any], Any]) -> Any:
+        """Offer a service that needs a worker to leave the work to."""
+
+        def on_request(request: Any, response: Any) -> Any:
+            if not self._node.active:
+                response.message = f'the learner is {self._node.state}; activate it first'
+                return response
+            return answer(request, response)
+
+        return self._node.create_service(kind, name, on_request)
 
     def close(self) -> None:
         """Close all services."""
@@ -73,6 +84,9 @@ class LearnerServices:
         newest: dict[str, Any] = {}
         for stage in ('start', 'start_after_update', 'tune', 'update', 'final'):
             newest = scores.get(stage, newest)
+        if last is not None and last.state != 'finished' and last.number in session.last_rows:
+            row = session.last_rows[last.number]
+            newest = {'return': row['return_mean'], 'success': row['success']}
         loop = session.config.loop
         return TaskState(
             task=name,

@@ -70,17 +70,21 @@ class TrainingWorker:
         self._outside = outside
         self._commands: queue.Queue[tuple[Callable[[], Any], Future[Any]]] = queue.Queue()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name='training', daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to answer the session's requests."""
+        """Tell how things stand and answer the session's requests, also after `close`."""
+        if self._thread is not None:
+            self._thread.join()
+        self._closing.clear()
+        self._thread = threading.Thread(target=self._run, name='training', daemon=True)
         self._thread.start()
 
     def close(self, timeout: float = 2.0) -> None:
         """Stop after what is running; finished iterations are on disk."""
         self._closing.set()
         self._commands.put((lambda: None, Future()))
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(timeout)
 
     @property
@@ -155,6 +159,7 @@ class TrainingWorker:
 
     def _run(self) -> None:
         try:
+            self._outside.announce(self)
             while not self._closing.is_set():
                 self._obey(block=False)
                 request = self.session.next_request()

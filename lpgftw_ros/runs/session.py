@@ -54,6 +54,8 @@ class Session:
         self._started = time.monotonic()
         self._earlier = 0.0
         self.last_row: dict[str, Any] | None = None
+        self.last_rows: dict[int, dict[str, Any]] = {}
+        """Visit -> its last row since this process began."""
         self._on_row = on_row
         try:
             seed = derive_seed(config.loop.seed, Purpose.POLICY_INIT)
@@ -139,7 +141,7 @@ class Session:
             row['timing']['wall'] = round(self.wall, 3)
             for phase in ('policy', 'value', 'knowledge'):
                 self.seconds[phase] += row['timing'][phase]
-            self.last_row = row
+            self.last_row = self.last_rows[row['visit']] = row
             self._on_row(row)
         self.folder.append_metrics(rows)
         iteration_done, base_changed = self.lifelong.take_changes()

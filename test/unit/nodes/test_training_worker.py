@@ -114,3 +114,24 @@ def test_a_closing_worker_gives_up_its_rollout(config, tmp_path: Path) -> None:
         worker.close(10.0)
         assert worker.failed is None
         worker.session.folder.close()
+
+
+def test_a_closed_worker_goes_on_where_it_stopped(config, tmp_path: Path) -> None:
+    with Sampler(config.suite, 1) as sampler:
+        whole, _ = open_worker(config, tmp_path / 'whole', sampler, empty=False)
+        whole.start()
+        assert whole.finished.wait(60.0)
+        worker, outside = open_worker(config, tmp_path / 'parts', sampler, empty=False)
+        while not worker.finished.is_set():
+            begun = len(outside.modes)
+            outside.closing.clear()
+            worker.start()
+            while len(outside.modes) < begun + 4 and not worker.finished.is_set():
+                time.sleep(0.001)
+            outside.closing.set()
+            worker.close(10.0)
+        for each in (whole, worker):
+            assert each.failed is None
+            each.close()
+            each.session.folder.close()
+    assert rows(tmp_path / 'parts') == rows(tmp_path / 'whole')
