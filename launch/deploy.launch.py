@@ -14,7 +14,12 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch_ros.actions import Node
 
 from lpgftw_ros.bringup import PACKAGE
-from lpgftw_ros.deploy_graph import deploy_options, DeployOptions, describe_deployment
+from lpgftw_ros.deploy_graph import (
+    deploy_options,
+    DeployOptions,
+    describe_deployment,
+    require_files,
+)
 
 FILE = Path(__file__).name
 ARGUMENTS = {item.name: item for item in fields(DeployOptions)}
@@ -47,7 +52,9 @@ def processes(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         words = [word.split(':=')[0] for word in sys.argv if ':=' in word]
         deploy_options({word: '' for word in words if word not in ARGUMENTS} or RIGHT)
     values = {name: context.launch_configurations[name] for name in ARGUMENTS}
-    graph = describe_deployment(deploy_options(values))
+    options = deploy_options(values)
+    require_files(options)
+    graph = describe_deployment(options)
     parameters = graph.write_parameters(Path(FOLDER.name))
     return [
         Node(

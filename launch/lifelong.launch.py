@@ -12,7 +12,14 @@ from launch.event_handlers import OnProcessExit
 from launch.events.process import ProcessExited
 from launch_ros.actions import Node
 
-from lpgftw_ros.bringup import describe, GraphOptions, options_from, PACKAGE, Process
+from lpgftw_ros.bringup import (
+    describe,
+    GraphOptions,
+    options_from,
+    PACKAGE,
+    Process,
+    require_run,
+)
 from lpgftw_ros.supervisor import MAX_CRASHES, STEADY_TIME, WRONG_SETTINGS
 
 FILE = Path(__file__).name
@@ -58,6 +65,7 @@ def processes(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Return the processes of the graph, and what happens when one of them ends."""
     values = {name: context.launch_configurations[name] for name in ARGUMENTS}
     options = options_from(values)
+    require_run(options)
     graph = describe(options, GIVEN)
     parameters = graph.write_parameters(Path(FOLDER.name))
     actions: list[LaunchDescriptionEntity] = []

@@ -16,7 +16,7 @@ import yaml
 
 from lpgftw_ros.errors import InvalidConfig, UnknownName
 from lpgftw_ros.learning.config import check_settings, configure, setting
-from lpgftw_ros.nodes.parameters import AS_PRESET, NODES
+from lpgftw_ros.nodes.parameters import AS_PRESET, LearnerConfig, NODES
 
 PACKAGE = 'lpgftw_ros'
 LOG_LEVELS = ('debug', 'info', 'warn', 'error', 'fatal')
@@ -149,6 +149,18 @@ def options_from(values: Mapping[str, Any]) -> GraphOptions:
         if name not in known:
             raise UnknownName('argument', name, known)
     return configure(GraphOptions, values)
+
+
+def require_run(options: GraphOptions) -> None:
+    """Raise for a suite, task or setting no run can be made with, before anything starts.
+
+    What a parameter file says is left to the nodes.
+    """
+    from lpgftw_ros.nodes.run_settings import run_settings  # slow to import, not always needed
+
+    if not options.params_file:
+        names = [item.name for item in fields(LearnerConfig)]
+        run_settings(LearnerConfig(**{name: getattr(options, name) for name in names}))
 
 
 def describe(options: GraphOptions, given: Iterable[str] = ()) -> Graph:

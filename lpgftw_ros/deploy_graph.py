@@ -11,7 +11,7 @@ import secrets
 import time
 from typing import Any
 
-from lpgftw_ros.bringup import DISCOVERY, Graph, LOG_LEVELS, Process
+from lpgftw_ros.bringup import DISCOVERY, Graph, LOG_LEVELS, Process, require_namespace
 from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.learning.config import check_settings, configure, setting
 from lpgftw_ros.nodes.arm_parameters import (
@@ -23,7 +23,8 @@ from lpgftw_ros.nodes.arm_parameters import (
 from lpgftw_ros.nodes.parameters import LearnerConfig, NodeConfig, PolicyConfig
 from lpgftw_ros.resources import data_folder
 
-_FILES = ('policy_file', 'limits_file', 'arm_file', 'model_file', 'out')
+_READ = ('policy_file', 'limits_file', 'arm_file', 'model_file')
+_FILES = (*_READ, 'out')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +65,7 @@ class DeployOptions:
     def __post_init__(self) -> None:
         """Reject values no arm can be driven with."""
         check_settings(self)
+        require_namespace(self.namespace)
         if not self.limits_file and not self.rehearse:
             raise InvalidConfig('limits_file is required: no arm moves without limits')
         if not self.policy_file and not self.reward:
@@ -73,6 +75,14 @@ class DeployOptions:
 def deploy_options(values: Mapping[str, Any]) -> DeployOptions:
     """Build options from texts or values; unknown names and bad values are errors."""
     return configure(DeployOptions, values)
+
+
+def require_files(options: DeployOptions) -> None:
+    """Raise for a file that is not there, before anything starts."""
+    for name in _READ:
+        path = getattr(options, name)
+        if path and not Path(path).is_file():
+            raise InvalidConfig(f'{name}: there is no file {Path(path).absolute()}')
 
 
 def describe_deployment(options: DeployOptions) -> Graph:

@@ -13,16 +13,14 @@ from lpgftw_ros.nodes.conversions import factors_to_msg, knowledge_to_msg, spec_
 from lpgftw_ros.nodes.learner_actions import LearnerActions
 from lpgftw_ros.nodes.learner_services import LearnerServices
 from lpgftw_ros.nodes.lifecycle import ERROR, LifelongNode, OK, STEADY, WARN
-from lpgftw_ros.nodes.parameters import AS_PRESET, LearnerConfig
+from lpgftw_ros.nodes.parameters import LearnerConfig
 from lpgftw_ros.nodes.process import run
 from lpgftw_ros.nodes.rollout_client import RolloutClient
+from lpgftw_ros.nodes.run_settings import run_settings
 from lpgftw_ros.nodes.status import status_message
 from lpgftw_ros.nodes.training_worker import RolloutGoal, TrainingWorker
-from lpgftw_ros.runs.config import resolve, RunConfig
 from lpgftw_ros.runs.driver import source_policies
 from lpgftw_ros.runs.environment import limit_threads
-from lpgftw_ros.runs.folder import read_config
-from lpgftw_ros.runs.options import default_out, key_value
 from lpgftw_ros.runs.session import Session
 
 LOST = 10.0  # s without a rollout until this is an error
@@ -172,24 +170,6 @@ class Learner(LifelongNode):
         elif self.config.exit_when_done and self.config.autotrain:
             self.get_logger().info('all tasks are learned')
             self.finish(0)
-
-
-def run_settings(config: LearnerConfig) -> tuple[RunConfig, Path]:
-    """Return the run's configuration and folder from the node's parameters."""
-    overrides = dict(key_value(text) for text in config.settings.split(';') if text.strip())
-    for name in ('seed', 'iterations', 'trajectories'):
-        if getattr(config, name) != AS_PRESET:
-            overrides[name] = getattr(config, name)
-    if config.resume and config.out and (Path(config.out) / 'config.yaml').exists():
-        return read_config(Path(config.out)), Path(config.out)
-    run_config = resolve(
-        config.suite,
-        config.learner,
-        overrides=overrides,
-        tasks=config.tasks or None,
-        preset=config.preset,
-    )
-    return run_config, Path(config.out) if config.out else default_out(run_config)
 
 
 def main() -> None:

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lpgftw_ros.bringup import describe, GraphOptions, options_from
-from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros.bringup import describe, GraphOptions, options_from, require_run
+from lpgftw_ros.errors import InvalidConfig, LpgftwError, UnknownName
 from lpgftw_ros.nodes.parameters import NODES
 
 
@@ -130,3 +130,12 @@ def test_every_node_parameter_has_a_help_text():
     from dataclasses import fields
 
     assert all(item.metadata['help'] for kind in NODES.values() for item in fields(kind))
+
+
+@pytest.mark.parametrize(
+    'wrong', [{'suite': 'demos'}, {'learner': 'lpgftw'}, {'tasks': '9'}, {'settings': 'nosuch=1'}]
+)
+def test_a_run_that_cannot_be_made_is_refused_before_anything_starts(wrong):
+    require_run(GraphOptions())
+    with pytest.raises(LpgftwError):
+        require_run(options_from(wrong))

@@ -8,7 +8,12 @@ from lpgftw_ros.deploy.arm_side import build_arm_side
 from lpgftw_ros.deploy.contract import ContractMismatch
 from lpgftw_ros.deploy.export import export_policy, save_policy
 from lpgftw_ros.deploy.observation import ControlSettings
-from lpgftw_ros.deploy_graph import deploy_options, DeployOptions, describe_deployment
+from lpgftw_ros.deploy_graph import (
+    deploy_options,
+    DeployOptions,
+    describe_deployment,
+    require_files,
+)
 from lpgftw_ros.errors import InvalidConfig, UnknownName
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 from lpgftw_ros.resources import data_folder
@@ -53,6 +58,12 @@ def test_without_a_policy_the_learner_joins_but_does_not_begin_by_itself():
 def test_a_real_arm_without_limits_is_refused():
     with pytest.raises(InvalidConfig, match='limits_file is required'):
         deploy_options({'policy_file': 'p'})
+
+
+def test_a_file_that_is_not_there_is_named_before_anything_starts(tmp_path):
+    require_files(deploy_options({'rehearse': True, 'policy_file': write_policy(tmp_path)}))
+    with pytest.raises(InvalidConfig, match='policy_file: there is no file'):
+        require_files(deploy_options({'rehearse': True, 'policy_file': 'gone'}))
 
 
 def test_neither_policy_nor_reward_is_refused():
