@@ -78,6 +78,9 @@ class EpisodeLoop:
     def _next(self, turn: int) -> None:
         if not self._wanted or turn != self._turn or self._active is None:
             return
+        if self._active.mode in BUSY:
+            self._end(turn, f'episodes stopped: {self._active.task} is in {self._active.mode}')
+            return
         if not self._client.server_is_ready():  # it is our own, but discovery takes a moment
             self._retry.reset()
             return
@@ -87,6 +90,7 @@ class EpisodeLoop:
             rollout_id=EPISODES | (self.episodes + 1),
             seed=self.episodes,
             explore=False,
+            policy_version=self._active.policy_version,
         )
         sent = self._client.send_goal_async(goal)
         sent.add_done_callback(lambda future: self._on_accepted(future, turn))

@@ -13,6 +13,7 @@ from lpgftw_ros.errors import LpgftwError
 from lpgftw_ros.learning.batch import Batch
 from lpgftw_ros.nodes import qos
 from lpgftw_ros.nodes.conversions import batch_from_msg
+from lpgftw_ros.nodes.episodes import EPISODES
 from lpgftw_ros.nodes.lifecycle import LifelongNode
 from lpgftw_ros.nodes.training_worker import Interrupted, RolloutGoal
 
@@ -152,6 +153,8 @@ class RolloutClient:
         self._heard = time.monotonic()
 
     def _on_trajectories(self, message: Trajectories) -> None:
+        if message.rollout_id & EPISODES:  # the bridge's own, for people to watch
+            return
         try:
             self._require_wanted(message)
             batch = batch_from_msg(message)
