@@ -137,7 +137,7 @@ class SafetyGuard:
         stale = next((w for w in watches if not w.fresh(now, self.limits)), None)
         if self.mode is Mode.RUNNING:
             if stale is not None:
-                self.latch(stale.finding(now), now)
+                self.latch(stale.finding(now, self.limits), now)
             error = float(np.max(np.abs(self._joints.value - self._motion.motion.joints)))
             if error > self.limits.tracking_error:
                 self.latch(Finding('tracking', error, self.limits.tracking_error, 'rad'), now)
@@ -147,7 +147,7 @@ class SafetyGuard:
             return Finding('waiting')
         held = self._deadman.fresh(now, self.limits) and self._deadman.value[0] > 0.0
         if self.limits.deadman_timeout is not None and not held:
-            return self._deadman.finding(now)
+            return self._deadman.finding(now, self.limits)
         self.mode = Mode.RUNNING
         return None if self._rejected.code == 'ok' else self._rejected
 

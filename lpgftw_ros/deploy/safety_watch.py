@@ -88,9 +88,9 @@ class Watch:
         """Return whether the arm may move on; a time in the future or NaN is not fresh."""
         return 0.0 <= now - self._time <= limits.react_after(self.timeout)
 
-    def finding(self, now: float) -> Finding:
-        """Return the staleness as a finding."""
-        return Finding(self.code, now - self._time, self.timeout, 's')
+    def finding(self, now: float, limits: SafetyLimits) -> Finding:
+        """Return the staleness as a finding, with the age at which the arm began to stop."""
+        return Finding(self.code, now - self._time, limits.react_after(self.timeout), 's')
 
 
 def command_fault(

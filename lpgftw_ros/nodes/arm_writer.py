@@ -61,9 +61,10 @@ class ArmWriter:
         if (told := (report.code, report.count)) == self._told:
             return
         if report.code != self._told[0] and report.level in (Level.STOPPED, Level.LATCHED):
+            numbers = f' ({report.value:.4g}, limit {report.limit:.4g} {report.unit})'
             self._node.get_logger().warning(
-                f'{report.level.name.lower()}: {report.text} '
-                f'({report.value:.4g}, limit {report.limit:.4g} {report.unit})'
+                f'{report.level.name.lower()}: {report.text}'
+                + ('' if np.isnan(report.value) else numbers)
             )
         self._told = told
         ago = max(0.0, time.monotonic() - report.since)
