@@ -6,7 +6,6 @@ Runs as a process of its own, started by `worker_pool`. It must import quickly: 
 import importlib
 import json
 import os
-import signal
 import socket
 import struct
 from typing import Any
@@ -56,7 +55,6 @@ class Worker:
 
 def main(descriptor: int) -> None:
     """Serve requests from the socket until the parent closes it or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     parent = os.getppid()
     worker = Worker()
     with socket.socket(fileno=descriptor) as channel:

@@ -41,6 +41,7 @@ class WorkerProcess:
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **_ONE_THREAD},
+                process_group=0,  # a terminal's Ctrl-C is the parent's business
             )
 
     def send(self, message: bytes, descriptors: list[int]) -> None:

@@ -37,7 +37,8 @@ class RunFolder:
         foreign = path.exists() and {p.name for p in path.iterdir()} - BEFORE_CONFIG
         if not resume and foreign:
             raise InvalidConfig(
-                f'{path} is not empty; add --resume to continue it or choose another --out'
+                f'{path} is not empty; add --resume (resume:=true for ros2 launch) to continue '
+                f'it, or choose another out'
             )
         if resume and not exists and foreign:
             raise InvalidConfig(f'{path} is not a run folder: it has no config.yaml')
