@@ -59,7 +59,7 @@ class Learner(LifelongNode):
         self._rollouts = RolloutClient(self, lambda: self.worker is None or self.worker.closing)
         self._desk = LearnerServices(self, self.worker, suite)
         self._goals = LearnerActions(self, self.worker, suite)
-        self._end = self.create_timer(0.2, self._on_end, clock=STEADY)
+        self._end, self._told = self.create_timer(0.2, self._on_end, clock=STEADY), False
 
     def activate(self) -> None:
         """Begin to learn."""
@@ -164,7 +164,9 @@ class Learner(LifelongNode):
         worker = self.worker
         if worker is None or not worker.finished.is_set():
             return
-        if worker.failed:
+        if worker.failed and not self._told:  # whoever asked hears it first
+            self._told = not self._goals.busy
+        elif worker.failed:
             self.get_logger().error(worker.failed)
             self.finish(1)
         elif self.config.exit_when_done and self.config.autotrain:

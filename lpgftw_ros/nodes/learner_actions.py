@@ -38,6 +38,11 @@ class LearnerActions:
             cancel_callback=lambda goal: CancelResponse.REJECT,
         )
 
+    @property
+    def busy(self) -> bool:
+        """Whether a goal still waits for its answer."""
+        return self._training is not None
+
     def close(self) -> None:
         """End what waits and close both servers."""
         if self._training is not None:
@@ -118,12 +123,12 @@ class LearnerActions:
     def on_progress(self) -> None:
         """Send feedback after each iteration; called by the worker's announcements."""
         training, session = self._training, self._worker.session
+        if training is not None and self._worker.failed:
+            training.end(self._worker.failed)
         if training is None or training.visit < 0:
             return
         visit = session.lifelong.visits[training.visit]
-        if self._worker.failed:
-            training.end(self._worker.failed)
-        elif visit.state == 'finished':
+        if visit.state == 'finished':
             training.end('')
         elif visit.state in ('parked', 'cancelled'):
             training.end(f'{visit.task} was {visit.state}')
