@@ -41,6 +41,7 @@ class DeployOptions:
     interface: str = setting('velocity', 'what the arm takes', choices=INTERFACES)
     frame_xyz: str = setting('0 0 0', 'training frame in the arm base, m')
     frame_rpy: str = setting('0 0 0', 'training frame in the arm base, roll pitch yaw, rad')
+    base_frame: str = setting('base', 'frame id of the arm base, of object poses and twists')
     rate: float = setting(20.0, 'control steps per second, Hz', min=1.0, max=100.0)
     full_speed: float = setting(0.10, 'hand speed of a full action, m/s', min=0.0, max=1.0)
     speed_cap_raised: bool = setting(False, 'allow a full_speed above 0.25 m/s')

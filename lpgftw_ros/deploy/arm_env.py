@@ -79,13 +79,10 @@ class ArmEnv(TaskVectorEnv):
         return self._controller.observe(reading.joints, reading.object)[None]
 
     def _step_rows(self, actions: Array, rows: Integers) -> StepOutcome:
-        before = self._link.reading()
-        if before is not None:
-            self._step(self._controller.command(actions[0], before.joints))
-        reading = self._link.reading()
-        failed = before is None or reading is None or bool(self._link.problem())
+        self._step(self._controller.command(actions[0], self._measured().joints))
+        reading, failed = self._measured(), bool(self._link.problem())
         seen, reward, solved = self._observations, 0.0, False
-        if reading is not None and not failed:
+        if not failed:
             seen = self._controller.observe(reading.joints, reading.object)[None]
             reward, solved = self._link.judge(actions[0], seen[0, :3], seen[0, 3:])
         return StepOutcome(
@@ -95,6 +92,12 @@ class ArmEnv(TaskVectorEnv):
             success=np.array([solved]),
             failed=np.array([failed]),
         )
+
+    def _measured(self) -> Reading:
+        """Return the newest measurement; an arm that is not heard cannot go on."""
+        if (reading := self._link.reading()) is None:
+            raise ArmStopped(self._link.problem() or 'no fresh joint state and object pose')
+        return reading
 
     def _step(self, command: ArmCommand) -> None:
         """Send a command and let its period pass; a late step is not made up for."""

@@ -85,8 +85,15 @@ class ArmController:
         return self._send(_shortened(gap * 1e3, speed), self._gripper.value, measured)
 
     def hold(self, measured: Array) -> ArmCommand:
-        """Return the command that keeps the arm where it is."""
-        return self._send(np.zeros(3), self._gripper.value, measured)
+        """Return the command that keeps the arm where it is, once it has slowed down.
+
+        Nothing is corrected then: what a held arm does not do must not add up.
+        """
+        with self._lock:
+            if self._hand_velocity.any():
+                return self._solved(np.zeros(3), self._gripper.value, measured)
+            self._joints, self._velocity = measured.copy(), np.zeros(len(measured))
+            return self._next_command(measured, self._gripper.value)
 
     def _send(self, wanted: Array, gripper: float, measured: Array) -> ArmCommand:
         with self._lock:
@@ -97,9 +104,13 @@ class ArmController:
         dt = self.settings.period
         self._joints = self._joints + _ANCHOR * (measured - self._joints)
         self._hand_velocity = self._shaped(wanted)
-        joints, self._sequence = self._joints, self._sequence + 1
+        joints = self._joints
         self._velocity = self._ik.solve(joints, self._velocity, self._hand_velocity, dt)
         self._joints = joints + self._velocity * dt
+        return self._next_command(joints, gripper)
+
+    def _next_command(self, joints: Array, gripper: float) -> ArmCommand:
+        self._sequence += 1
         return ArmCommand(
             sequence=self._sequence,
             policy_hash=self.policy_hash,

@@ -26,6 +26,8 @@ from lpgftw_ros.learning.arrays import Array
 
 HOME_FRAME = Frame.from_numbers((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 """Meta-World's frame is the arm's base."""
+OPEN = -1.0
+"""Where the gripper begins."""
 
 
 class PlantLink:
@@ -64,7 +66,8 @@ class PlantLink:
         """Let the guard and the arm work."""
         while self.plant.time < until - 1e-6:
             safe = self.guard.tick(self.plant.time)
-            self.plant.command(safe.joint_velocities, safe.gripper)
+            grip = OPEN if math.isnan(safe.gripper) else safe.gripper
+            self.plant.command(safe.joint_velocities, grip)
             self._listen(self._tick)
 
     def reading(self) -> Reading | None:

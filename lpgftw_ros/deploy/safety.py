@@ -21,6 +21,9 @@ from lpgftw_ros.deploy.safety_report import CODES, Finding, Level, Mode, SafetyR
 from lpgftw_ros.deploy.safety_watch import ArmCommand, command_fault, SafeCommand, Watch
 from lpgftw_ros.learning.arrays import Array
 
+STANDING = 0.01
+"""m/s. A hand that is commanded slower than this stands: objects may be put back around it."""
+
 
 class SafetyGuard:
     """The only way from a request to the arm."""
@@ -42,42 +45,50 @@ class SafetyGuard:
         self._action = Watch('stale_action', limits.action_timeout, math.inf, '')
         self._deadman = Watch('deadman', limits.deadman_timeout or 0.0, math.inf, '')
         self._wanted: Array = np.zeros(len(kinematics.arm.joints))
-        self._wanted_gripper, self._gripper = 0.0, 0.0
+        self._wanted_gripper, self._gripper = math.nan, math.nan
         self._sequence, self._button, self._now = -1, False, -math.inf
         self._fault, self._rejected = Finding('inactive'), Finding('ok')
+        self.dropped = ''
+        """Why the last message that was not believed was not."""
 
     @property
     def report(self) -> safety_report.SafetyReport:
         """The present state, for people and logs."""
         return self._reporter.report()
 
+    @property
+    def sequence(self) -> int:
+        """Number of the last request that was believed; -1 if none was."""
+        return self._sequence
+
     def joint_state(self, positions: Array, now: float) -> bool:
         """Take a measurement of the joints; like all inputs, return whether it was believed."""
-        return self._take(self._joints, positions, len(self._wanted), now)
+        running = self.mode is Mode.RUNNING
+        return self._take(self._joints, positions, len(self._wanted), now, running)
 
     def object_pose(self, position: Array, now: float) -> bool:
-        """Take a measurement of the object."""
-        return self._take(self._object, position, 3, now)
+        """Take a measurement of the object; while the hand stands it may be put elsewhere."""
+        hand = self._motion.motion.hand_velocity
+        moves = self.mode is Mode.RUNNING and math.sqrt(hand @ hand) > STANDING
+        return self._take(self._object, position, 3, now, moves)
 
     def deadman(self, pressed: bool, now: float) -> bool:
         """Take the state of the deadman switch."""
-        return self._take(self._deadman, np.array([float(pressed)]), 1, now)
+        return self._take(self._deadman, np.array([float(pressed)]), 1, now, False)
 
     def request(self, command: ArmCommand, now: float) -> bool:
         """Take a request; one that is not believed also ends the one before it."""
         if self.mode in (Mode.INACTIVE, Mode.LATCHED):
             return False
         if command.sequence <= self._sequence:  # late or repeated: it ends nothing
-            self._reporter.count('sequence')
-            return False
+            return self._drop('sequence')
         first, most = self.mode is Mode.WAITING, self._motion.max_velocity
         measured = self._joints.value
         fault = command_fault(command, self.limits, most, measured, self._hash, first)
         self._rejected = fault or Finding('ok')
         if fault is not None:
             self._wanted = np.zeros(len(self._wanted))
-            self._reporter.count(fault.code)
-            return False
+            return self._drop(fault.code)
         self._sequence = command.sequence
         self._wanted = command.joint_velocities.astype(np.float64)
         self._wanted_gripper = min(max(command.gripper, -1.0), 1.0)
@@ -97,7 +108,7 @@ class SafetyGuard:
             raise SafetyRefused(f'latched, {CODES[self._fault.code]}: reset it first')
         self._place(now)
         self._reporter.clear()
-        self._active = True
+        self._active, self._gripper = True, math.nan  # a person may have moved it meanwhile
 
     def reset(self, now: float) -> None:
         """Leave a latched stop; raise `SafetyRefused` with the reason if that is not safe."""
@@ -122,14 +133,19 @@ class SafetyGuard:
         stopped, limited = self._judge(now), None
         if self.mode is Mode.RUNNING and stopped is None:
             limited = self._motion.advance(self._wanted, self._joints.value)
-            step = self.limits.gripper_rate * self.limits.period
-            self._gripper += min(max(self._wanted_gripper - self._gripper, -step), step)
+            self._grip()
         else:
             self._motion.brake()
         self._state(now, stopped, limited)
         m = self._motion.motion
         moves = not m.at_rest
         return SafeCommand(m.joints, m.velocity, m.hand, m.hand_velocity, self._gripper, moves)
+
+    def _grip(self) -> None:
+        """Move the gripper as asked; where it is, is unknown until it was told once."""
+        wanted, step = self._wanted_gripper, self.limits.gripper_rate * self.limits.period
+        start = wanted if math.isnan(self._gripper) else self._gripper
+        self._gripper = start + min(max(wanted - start, -step), step)
 
     def _judge(self, now: float) -> Finding | None:
         """Return why the arm may not move now; latch what a person has to look at."""
@@ -163,11 +179,15 @@ class SafetyGuard:
         self._action.forget()
         self._state(now)
 
-    def _take(self, watch: Watch, value: Array, size: int, now: float) -> bool:
-        if (fault := watch.fault(value, size, check_jump=self.mode is Mode.RUNNING)) is None:
+    def _take(self, watch: Watch, value: Array, size: int, now: float, check_jump: bool) -> bool:
+        if (fault := watch.fault(value, size, check_jump)) is None:
             watch.take(value, now)
             return True
-        self._reporter.count(fault.code)
+        return self._drop(fault.code)
+
+    def _drop(self, code: str) -> bool:
+        self._reporter.count(code)
+        self.dropped = CODES[code]
         return False
 
     def _check_clock(self, now: float) -> None:

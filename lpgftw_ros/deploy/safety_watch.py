@@ -54,6 +54,7 @@ class SafeCommand:
     hand_velocity: Array
     """m/s. Shape (3,)."""
     gripper: float
+    """-1 open .. 1 closed; not a number before anything was asked of it."""
     moving: bool
 
 

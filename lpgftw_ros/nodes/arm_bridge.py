@@ -53,7 +53,7 @@ class ArmBridge(Bridge):
             self.create_service(Trigger, '~/run', self._episodes.on_run),
             self.create_service(Trigger, '~/stop', self._episodes.on_stop),
         )
-        self._heartbeat = self.create_timer(side.control.period, self._hold, clock=STEADY)
+        self._holding = self.create_timer(side.control.period, self._hold, clock=STEADY)
 
     def activate(self) -> None:
         """Take the present hand position as home."""
@@ -69,7 +69,7 @@ class ArmBridge(Bridge):
             self._episodes.close()
             for service in (self._load, *self._triggers):
                 self.destroy_service(service)
-            self.destroy_timer(self._heartbeat)
+            self.destroy_timer(self._holding)
             self._link.close()
             del self._link
 
@@ -105,10 +105,11 @@ class ArmBridge(Bridge):
 
     def roll_out(self, running: RunningRollout) -> None:
         """Run one rollout; a held or silent arm may be ready later."""
-        if running.goal.explore and not self.config.reward:
+        goal = running.goal  # a policy in training has a version
+        if (goal.explore or goal.policy_version) and not self.config.reward:
             raise InvalidConfig('no reward is set: nothing can be learned on this arm')
         self._link.stopped = running.stopped
-        self._link.rollout = (running.goal.rollout_id, 0)
+        self._link.rollout = (goal.rollout_id, 0)
         try:
             super().roll_out(running)
         except ArmStopped as error:
@@ -138,7 +139,7 @@ class ArmBridge(Bridge):
         if not self.active or self._awaiting or now - self._link.sent < 1.5 * self.control_period:
             return
         if (reading := self._link.reading()) is not None:
-            self._link.send(self._controller.hold(reading.joints))
+            self._link.hold(self._controller.hold(reading.joints))
 
     def _on_load(
         self, request: LoadTask.Request, response: LoadTask.Response

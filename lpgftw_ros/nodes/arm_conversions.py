@@ -3,7 +3,7 @@
 from typing import Any
 
 from builtin_interfaces.msg import Duration, Time
-from geometry_msgs.msg import TwistStamped, Vector3
+from geometry_msgs.msg import PoseStamped, TwistStamped, Vector3
 import numpy as np
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Float64MultiArray
@@ -27,6 +27,14 @@ def joints_in_order(message: JointState, joints: tuple[str, ...]) -> Array:
     """Return the positions of these joints; not a number where one is missing."""
     found = dict(zip(message.name, message.position, strict=False))
     return np.array([found.get(name, np.nan) for name in joints])
+
+
+def object_position(message: PoseStamped, frame: str) -> Array:
+    """Return the position; not a number where it is told in another frame than the arm's base."""
+    if message.header.frame_id not in ('', frame):
+        return np.full(3, np.nan)
+    p = message.pose.position
+    return np.array([p.x, p.y, p.z])
 
 
 def arm_command_to_msg(

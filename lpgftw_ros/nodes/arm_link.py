@@ -21,11 +21,18 @@ from lpgftw_ros.deploy.rewards import ArmReward
 from lpgftw_ros.deploy.safety_watch import ArmCommand, Reading
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.nodes import qos
-from lpgftw_ros.nodes.arm_conversions import arm_command_to_msg, joints_in_order
+from lpgftw_ros.nodes.arm_conversions import (
+    arm_command_to_msg,
+    joints_in_order,
+    object_position,
+)
 from lpgftw_ros.nodes.arm_parameters import ArmBridgeConfig
+from lpgftw_ros.nodes.arm_writer import TELL_PERIOD
 from lpgftw_ros.nodes.lifecycle import LifelongNode
 
 RESET_TIME = 10.0  # s for a reset service to answer
+GUARD_SILENCE = 3.0 * TELL_PERIOD
+"""Seconds without a word of the guard until it counts as gone."""
 
 
 class RosLink:
@@ -43,13 +50,15 @@ class RosLink:
         self._object: tuple[float, Array] | None = None
         self._paid: tuple[float, float] = (-np.inf, 0.0)
         self._solved, self._state = False, msg.SafetyState(level=msg.SafetyState.INACTIVE)
-        self._fresh_episode, self._done = True, threading.Event()
+        self._heard, self._sequence, self._sending = -np.inf, 0, threading.Lock()
+        self._fresh_episode = True
+        self._reset: _Reset | None = None
         self.stopped = threading.Event()
         """Set when the running rollout is given up."""
         self._commands = node.create_publisher(msg.ArmCommand, 'arm_command', qos.LOCK_STEP)
         self._subscriptions = [
-            node.create_subscription(JointState, 'joint_states', self._on_joints, qos.SENSOR),
-            node.create_subscription(PoseStamped, 'object_pose', self._on_object, qos.SENSOR),
+            node.create_subscription(JointState, 'joint_states', self._on_joints, qos.MEASUREMENT),
+            node.create_subscription(PoseStamped, 'object_pose', self._on_object, qos.MEASUREMENT),
             node.create_subscription(msg.SafetyState, 'safety_state', self._on_state, qos.LATCHED),
         ]
         if config.reward == 'topic':
@@ -90,33 +99,50 @@ class RosLink:
 
     def reset_scene(self) -> None:
         """Have the objects put back, by a service or by a person."""
-        how = self._config.reset
-        if how == 'none':
-            return
-        self._done.clear()
+        if self._config.reset != 'none':
+            reset = self._reset = _Reset()
+            try:
+                self._await_reset(reset)
+            finally:
+                self._reset = None
+            time.sleep(0.1)  # measurements of the new scene are on their way
+            self._joints = self._object = None
+        self._solved = False
+
+    def _await_reset(self, reset: '_Reset') -> None:
         patience = np.inf
-        if how == 'operator':
+        if self._config.reset == 'operator':
             self._node.get_logger().warning('put the objects back, then call ~/reset_done')
         else:
             if not self._reset_client.service_is_ready():
                 raise ArmStopped('there is no service reset_scene; set reset to operator')
-            self._node.executor.create_task(self._call_reset)
+            self._node.executor.create_task(lambda: self._call_reset(reset))
             patience = self.now() + RESET_TIME
-        while not self._done.wait(0.1):
+        while not reset.done.wait(0.1):
             self._check_stopped()
             if self.now() > patience:
                 raise ArmStopped('the service reset_scene did not answer')
-        time.sleep(0.1)  # measurements of the new scene are on their way
-        self._joints = self._object = None
+        if reset.problem:
+            raise ArmStopped(f'the service reset_scene failed: {reset.problem}')
+
+    def hold(self, command: ArmCommand) -> None:
+        """Publish a command that belongs to no rollout."""
+        self._publish(command, (0, 0))
 
     def send(self, command: ArmCommand) -> None:
-        """Publish a command."""
+        """Publish a command of the running rollout."""
+        self._publish(command, self.rollout)
+
+    def _publish(self, command: ArmCommand, rollout: tuple[int, int]) -> None:
+        """Publish a command; numbers follow the order of sending, whichever thread sends."""
         stamp = self._node.get_clock().now().to_msg()
         config = self._config
         message = arm_command_to_msg(command, self._side.arm.joints, config.base_frame, stamp)
-        message.task, (message.rollout_id, message.step) = config.task, self.rollout
-        self.sent = self.now()
-        self._commands.publish(message)
+        message.task, (message.rollout_id, message.step) = config.task, rollout
+        with self._sending:
+            self._sequence += 1
+            message.sequence, self.sent = self._sequence, self.now()
+            self._commands.publish(message)
 
     def wait(self, until: float) -> None:
         """Sleep; raise `ArmStopped` when the rollout is given up meanwhile."""
@@ -136,8 +162,10 @@ class RosLink:
     def problem(self) -> str:
         """Return why the guard holds the arm."""
         level = self._state.level
+        if self.now() - self._heard > GUARD_SILENCE:
+            return 'the safety guard is not heard'
         if level in (msg.SafetyState.LATCHED, msg.SafetyState.INACTIVE):
-            return self._state.text or 'the safety guard is not heard'
+            return str(self._state.text)
         return ''
 
     def judge(self, action: Array, hand: Array, target: Array) -> tuple[float, bool]:
@@ -159,16 +187,19 @@ class RosLink:
 
     # Callbacks, on the executor.
 
-    def _call_reset(self) -> None:
-        self._reset_client.call_async(Trigger.Request()).add_done_callback(
-            lambda future: self._done.set()
-        )
+    def _call_reset(self, reset: '_Reset') -> None:
+        asked = self._reset_client.call_async(Trigger.Request())
+        asked.add_done_callback(lambda future: reset.end(future.result()))
 
     def _on_reset_done(
         self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
-        self._done.set()
-        response.success, response.message = True, 'going on'
+        reset = self._reset
+        if reset is None or self._config.reset != 'operator':
+            response.message = 'nobody waits for it'
+        else:
+            reset.done.set()
+            response.success, response.message = True, 'going on'
         return response
 
     def _on_joints(self, message: JointState) -> None:
@@ -177,8 +208,7 @@ class RosLink:
             self._joints = (self.now(), joints)
 
     def _on_object(self, message: PoseStamped) -> None:
-        p = message.pose.position
-        position = np.array([p.x, p.y, p.z])
+        position = object_position(message, self._config.base_frame)
         if np.isfinite(position).all():
             self._object = (self.now(), position)
 
@@ -190,4 +220,18 @@ class RosLink:
         self._solved = message.data
 
     def _on_state(self, message: Any) -> None:
-        self._state = message
+        self._state, self._heard = message, self.now()
+
+
+class _Reset:
+    """One time the objects are put back."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.problem = ''
+
+    def end(self, answer: Trigger.Response) -> None:
+        """Take the answer of the service."""
+        if not answer.success:
+            self.problem = answer.message or 'it gives no reason'
+        self.done.set()

@@ -9,7 +9,7 @@ from lifecycle_msgs.srv import ChangeState
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
-from std_msgs.msg import Float64MultiArray
+from std_msgs.msg import Float64MultiArray, UInt64
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces.msg import ArmCommand, Observations, SafetyState
@@ -17,8 +17,6 @@ from lpgftw_ros.errors import LpgftwError
 from lpgftw_ros.nodes import qos
 
 CONFIGURE, ACTIVATE = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE
-_TOGETHER = 0.0005
-"""s. Two messages sent one after the other may be taken in the other order."""
 
 
 class ArmOperator:
@@ -32,15 +30,15 @@ class ArmOperator:
         self._executor.add_node(self.node)
         self.state = SafetyState(level=SafetyState.INACTIVE)
         self.latencies: list[float] = []
-        """s from an observation to the command of the guard that answers it."""
+        """s from an observation to the guard's first command that answers it."""
         self._seen: dict[tuple[int, int], float] = {}
-        self._asked: tuple[float, float] | None = None
-        self._sent = 0.0
+        self._asked: dict[int, float] = {}
+        self._answered = (-1, 0.0)
         subscribe = self.node.create_subscription
         subscribe(SafetyState, 'safety_state', self._on_state, qos.LATCHED)
         subscribe(Observations, 'observations', self._on_observation, qos.LOCK_STEP)
         subscribe(ArmCommand, 'arm_command', self._on_asked, qos.LOCK_STEP)
-        subscribe(Float64MultiArray, 'joint_velocity_command', self._on_sent, qos.LOCK_STEP)
+        subscribe(UInt64, 'answered_command', self._on_answered, qos.LOCK_STEP)
 
     def close(self) -> None:
         """Leave the graph."""
@@ -119,20 +117,23 @@ class ArmOperator:
         self.state = message
 
     def _on_observation(self, message: Observations) -> None:
-        self._seen = {(message.rollout_id, message.step): time.monotonic()}
+        key = (message.rollout_id, message.step)
+        if key not in self._seen:  # an observation that is sent again began the first time
+            self._seen = {key: time.monotonic()}
 
     def _on_asked(self, message: ArmCommand) -> None:
-        now = time.monotonic()
         began = self._seen.pop((message.rollout_id, message.step), None)
         if began is None:
             return
-        if now - self._sent < _TOGETHER:  # its command was taken just before it
-            self.latencies.append(self._sent - began)
-        else:
-            self._asked = (began, now)
+        self._asked[message.sequence] = began
+        if message.sequence <= self._answered[0]:  # the two topics may be taken in either order
+            self._settle(*self._answered)
 
-    def _on_sent(self, message: Float64MultiArray) -> None:
-        self._sent = time.monotonic()
-        if self._asked is not None:
-            self.latencies.append(self._sent - self._asked[0])
-            self._asked = None
+    def _on_answered(self, message: UInt64) -> None:
+        self._answered = (message.data, time.monotonic())
+        self._settle(*self._answered)
+
+    def _settle(self, sequence: int, now: float) -> None:
+        """Note the latency of every request up to this one; a newer one answers those before."""
+        for number in [number for number in self._asked if number <= sequence]:
+            self.latencies.append(now - self._asked.pop(number))

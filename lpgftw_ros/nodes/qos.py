@@ -20,5 +20,13 @@ LATCHED = QoSProfile(
 )
 """State a late joiner needs: knowledge, policy in training, active task, status."""
 
+MEASUREMENT = QoSProfile(
+    history=HistoryPolicy.KEEP_LAST, depth=5, reliability=ReliabilityPolicy.BEST_EFFORT
+)
+"""What an arm and its sensors send; as a subscription it hears every kind of sender."""
+
+BUTTON = (BATCHES, MEASUREMENT, LATCHED)
+"""Subscriptions that together miss no message of a button, however it is sent."""
+
 SENSOR = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=5)
 """What people watch."""

@@ -4,7 +4,7 @@ import sys
 import time
 
 from geometry_msgs.msg import PoseStamped
-import numpy as np
+from rclpy.event_handler import SubscriptionEventCallbacks
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
@@ -14,14 +14,16 @@ from lpgftw_ros.deploy.contract import ContractMismatch, PolicyContract, require
 from lpgftw_ros.deploy.safe_motion import ANCHOR
 from lpgftw_ros.deploy.safety import SafetyGuard
 from lpgftw_ros.deploy.safety_report import Finding, Level, Mode, SafetyRefused
+from lpgftw_ros.errors import LpgftwError
 from lpgftw_ros.nodes import qos
 from lpgftw_ros.nodes.arm_conversions import (
     arm_command_from_msg,
     contract_from_msg,
     joints_in_order,
+    object_position,
 )
 from lpgftw_ros.nodes.arm_parameters import GuardConfig
-from lpgftw_ros.nodes.arm_writer import ArmWriter
+from lpgftw_ros.nodes.arm_writer import ArmWriter, TELL_PERIOD
 from lpgftw_ros.nodes.lifecycle import ERROR, LifelongNode, OK, STEADY, WARN
 from lpgftw_ros.nodes.process import run
 from lpgftw_ros.nodes.serving import CONTRACT_PERIOD
@@ -53,14 +55,20 @@ class SafetyGuardNode(LifelongNode):
         self._ticked, self._contract, self._told = 0.0, None, -CONTRACT_AGE
         self._writer = ArmWriter(self, self.config, side)
         inputs = (
-            (JointState, 'joint_states', self._on_joints, qos.SENSOR),
-            (PoseStamped, 'object_pose', self._on_object, qos.SENSOR),
+            (JointState, 'joint_states', self._on_joints, qos.MEASUREMENT),
+            (PoseStamped, 'object_pose', self._on_object, qos.MEASUREMENT),
             (msg.ArmCommand, 'arm_command', self._on_command, qos.LOCK_STEP),
-            (Bool, 'emergency_stop', self._on_button, qos.BATCHES),
-            (Bool, 'deadman', self._on_deadman, qos.SENSOR),
+            (Bool, 'deadman', self._on_deadman, qos.MEASUREMENT),
             (msg.PolicyContract, 'policy_contract', self._on_contract, qos.LATCHED),
         )
         self._opened = [self.create_subscription(*each) for each in inputs]
+        quiet = SubscriptionEventCallbacks(use_default_callbacks=False)  # one of them always fits
+        self._opened += [
+            self.create_subscription(
+                Bool, 'emergency_stop', self._on_button, how, event_callbacks=quiet
+            )
+            for how in qos.BUTTON
+        ]
         self._services_opened = [
             self.create_service(Trigger, '~/emergency_stop', self._on_stop),
             self.create_service(Trigger, '~/reset', self._on_reset),
@@ -68,19 +76,23 @@ class SafetyGuardNode(LifelongNode):
         self._timer = self.create_timer(side.limits.period, self._tick, clock=STEADY)
         self._early = self.create_timer(side.limits.period, self._tick_early, clock=STEADY)
         self._early.cancel()
-        self._writers = self.create_timer(0.5, self._check_writers, clock=STEADY)
+        self._telling = self.create_timer(TELL_PERIOD, self._tell_again, clock=STEADY)
         self._writer.tell(self._guard.report)
 
     def activate(self) -> None:
         """Get ready to move, if nothing speaks against it."""
-        if others := self._writer.others():
-            raise SafetyRefused(f'{others} other node(s) write to {self._writer.topic}')
-        if self._side.contract.hash:
-            if self._contract is None or time.monotonic() - self._told > CONTRACT_AGE:
-                raise ContractMismatch('no policy tells its contract on policy_contract')
-            require_match(self._side.contract, self._contract)
+        self._require_surroundings()
         self._guard.activate(time.monotonic())
         self._writer.tell(self._guard.report)
+
+    def _require_surroundings(self) -> None:
+        """Raise unless the guard writes alone and the policy that is heard is the right one."""
+        self._writer.require_alone()
+        silent = time.monotonic() - self._told > CONTRACT_AGE
+        if self._contract is not None and not silent:
+            require_match(self._side.contract, self._contract)
+        elif self._side.contract.hash:
+            raise ContractMismatch('no policy tells its contract on policy_contract')
 
     def deactivate(self) -> None:
         """Ramp to a stop, say it several times, then fall silent."""
@@ -88,10 +100,11 @@ class SafetyGuardNode(LifelongNode):
             return
         self._guard.deactivate(time.monotonic())
         period, repeats = self._side.limits.period, 0
+        time.sleep(max(0.0, self._ticked + self._shortest - time.monotonic()))
         while repeats < STOP_REPEATS:
             command = self._guard.tick(time.monotonic())
             repeats = 0 if command.moving else repeats + 1
-            self._writer.send(command)
+            self._writer.send(command, self._guard.sequence)
             time.sleep(period)
         self._writer.tell(self._guard.report)
 
@@ -103,7 +116,7 @@ class SafetyGuardNode(LifelongNode):
             self.destroy_subscription(subscription)
         for service in self._services_opened:
             self.destroy_service(service)
-        for timer in (self._timer, self._early, self._writers):
+        for timer in (self._timer, self._early, self._telling):
             self.destroy_timer(timer)
         self._writer.close()
         del self._guard
@@ -123,8 +136,7 @@ class SafetyGuardNode(LifelongNode):
         self._check(self._guard.joint_state(joints, time.monotonic()), 'joint state')
 
     def _on_object(self, message: PoseStamped) -> None:
-        p = message.pose.position
-        position = np.array([p.x, p.y, p.z])
+        position = object_position(message, self.config.base_frame)
         self._check(self._guard.object_pose(position, time.monotonic()), 'object pose')
 
     def _on_command(self, message: msg.ArmCommand) -> None:
@@ -149,10 +161,10 @@ class SafetyGuardNode(LifelongNode):
 
     def _on_contract(self, message: msg.PolicyContract) -> None:
         self._contract, self._told = contract_from_msg(message), time.monotonic()
-        expected = self._side.contract
-        if self.active and expected.hash and self._contract != expected:
-            self._guard.latch(Finding('contract'), time.monotonic())
-            self._writer.tell(self._guard.report)
+        try:
+            require_match(self._side.contract, self._contract)
+        except ContractMismatch as mismatch:
+            self._latch('contract', str(mismatch))
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._guard.latch(Finding('emergency_stop'), time.monotonic())
@@ -162,21 +174,35 @@ class SafetyGuardNode(LifelongNode):
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         try:
+            if self.active:
+                self._require_surroundings()
             self._guard.reset(time.monotonic())
             response.success, response.message = True, 'reset'
-        except SafetyRefused as refusal:
+        except LpgftwError as refusal:
             response.message = str(refusal)
         self._writer.tell(self._guard.report)
         return response
 
     def _check(self, believed: bool, what: str) -> None:
         if not believed:
-            self.get_logger().warning(f'{what} dropped', throttle_duration_sec=1.0)
+            why = self._guard.dropped
+            self.get_logger().warning(f'{what} dropped: {why}', throttle_duration_sec=1.0)
 
-    def _check_writers(self) -> None:
-        if self.active and self._writer.others() > 0:
-            self._guard.latch(Finding('second_writer'), time.monotonic())
-            self._writer.tell(self._guard.report)
+    def _tell_again(self) -> None:
+        """Look for other writers, and let everyone know that the guard is there."""
+        try:
+            self._writer.require_alone()
+        except SafetyRefused as found:
+            self._latch('second_writer', str(found))
+        self._writer.tell(self._guard.report, again=True)
+
+    def _latch(self, code: str, why: str) -> None:
+        """Stop for something in the surroundings; not active, it is looked at on activation."""
+        if not self.active:
+            return
+        self._guard.latch(Finding(code), time.monotonic())
+        self.get_logger().error(why, throttle_duration_sec=5.0)
+        self._writer.tell(self._guard.report)
 
     def _tick_early(self) -> None:
         """Answer a command before the period is over."""
@@ -190,7 +216,7 @@ class SafetyGuardNode(LifelongNode):
         if not self.active or now - self._ticked < 0.9 * self._shortest:
             return
         self._ticked = now
-        self._writer.send(self._guard.tick(self._ticked))
+        self._writer.send(self._guard.tick(self._ticked), self._guard.sequence)
         self._writer.tell(self._guard.report)
 
 

@@ -1,5 +1,6 @@
 """The graph around a simulated arm, and an operator who watches and commands it."""
 
+from dataclasses import replace
 import os
 from pathlib import Path
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import tempfile
 import time
 
+from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 import numpy as np
@@ -31,6 +33,9 @@ from lpgftw_ros.resources import data_folder
 CONFIGURE, ACTIVATE = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE
 DEACTIVATE = Transition.TRANSITION_DEACTIVATE
 WATCHDOG = 1.0  # s; generous, since tests share their machine
+MOVING, STILL = 0.02, 0.005  # rad/s, the noise of the servos is far below
+STARVED = ('stale_joints', 'stale_object', 'stale_action', 'clock', 'tracking')
+"""What the guard says of a machine too busy to simulate an arm in real time."""
 GOAL = np.array([-0.1, 0.8, 0.245])
 SUITE = """
 kind: metaworld
@@ -71,11 +76,14 @@ def write_reach_policy(folder: Path, goal: np.ndarray = GOAL, name: str = 'reach
 class ArmCell:
     """Processes of the deployment graph and an operator's node."""
 
-    def __init__(self, **options) -> None:
+    def __init__(self, words: dict[str, list[str]] | None = None, **options) -> None:
+        """Start everything; `words` are further ROS arguments by process."""
         graph = describe_deployment(deploy_options({'rehearse': True, **options}))
         self._folder = tempfile.TemporaryDirectory()
         parameters = graph.write_parameters(Path(self._folder.name))
         self.commands = {p.executable: command(p, parameters, False) for p in graph.processes}
+        for name, more in (words or {}).items():
+            self.add_words(name, *more)
         self.processes: dict[str, subprocess.Popen] = {}
         for name in self.commands:
             self.start(name)
@@ -89,19 +97,32 @@ class ArmCell:
         self.sent: list[float] = []
         self.asked: list[ArmCommand] = []
         self.contracts: list[PolicyContract] = []
+        self._pids: set[str] = set()
         subscribe = self.node.create_subscription
         subscribe(SafetyState, 'safety_state', self.states.append, qos.LATCHED)
         subscribe(JointState, 'joint_states', self._on_joints, qos.SENSOR)
         subscribe(Float64MultiArray, 'joint_velocity_command', self._on_command, qos.LOCK_STEP)
         subscribe(ArmCommand, 'arm_command', self.asked.append, qos.LOCK_STEP)
         subscribe(PolicyContract, 'policy_contract', self.contracts.append, qos.LATCHED)
+        subscribe(DiagnosticArray, '/diagnostics', self._on_diagnostics, 50)
         self._collect = ActionClient(self.node, CollectRollouts, 'collect')
         self._rollouts = 0
+
+    def add_words(self, name: str, *words: str) -> None:
+        """Start a process with further ROS arguments from now on."""
+        how = self.commands[name]
+        self.commands[name] = replace(how, words=[*how.words, *words])
 
     def start(self, name: str) -> None:
         how = self.commands[name]
         environment = {**os.environ, **how.environment}
         self.processes[name] = subprocess.Popen(how.words, env=environment)
+
+    def start_again(self, name: str) -> None:
+        """Start a process that was killed and wait for it; its remains may still be seen."""
+        self.start(name)
+        pid = str(self.processes[name].pid)
+        assert self.until(lambda: pid in self._pids, 60.0), f'{name} is not back'
 
     def stop(self) -> None:
         for process in self.processes.values():
@@ -116,6 +137,10 @@ class ArmCell:
         self.node.destroy_node()
         rclpy.try_shutdown(context=self._context)
         self._folder.cleanup()
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        values = [value for status in message.status for value in status.values]
+        self._pids |= {value.value for value in values if value.key == 'pid'}
 
     def _on_joints(self, message: JointState) -> None:
         self.speeds.append((time.monotonic(), float(np.max(np.abs(message.velocity)))))
@@ -146,6 +171,13 @@ class ArmCell:
     def trigger(self, name: str):
         return self.call(Trigger, name)
 
+    def call_until_done(self, name: str, timeout: float = 60.0) -> None:
+        """Call a `Trigger` service until it does what it is for."""
+        end = time.monotonic() + timeout
+        while not (answer := self.trigger(name)).success:
+            assert time.monotonic() < end, f'{name}: {answer.message}'
+            self.watch(0.2)
+
     def change(self, node: str, transition: int) -> bool:
         request = ChangeState.Request()
         request.transition.id = transition
@@ -159,14 +191,29 @@ class ArmCell:
             self.watch(0.5)
         raise AssertionError(f'{node} refuses transition {transition}')
 
-    def ready(self) -> None:
-        """Bring guard and bridge to life, as an operator does."""
+    def configure(self) -> None:
+        """Configure guard and bridge; nothing can move yet."""
         assert self.change('arm_bridge', CONFIGURE)
         assert self.change('safety_guard', CONFIGURE)
         assert self.until(lambda: len(self.speeds) > 20), 'the arm does not report'
+
+    def activate(self) -> None:
         self.insist('safety_guard', ACTIVATE)
         self.insist('arm_bridge', ACTIVATE)
+
+    def ready(self) -> None:
+        """Bring guard and bridge to life, as an operator does."""
+        self.configure()
+        self.activate()
+        self.expect_ok()
+
+    def expect_ok(self) -> None:
         assert self.until(lambda: self.level == SafetyState.OK, 20.0), self.states[-1:]
+
+    def reset(self) -> None:
+        """Reset a latched guard as soon as it allows it, and see it run."""
+        self.call_until_done('safety_guard/reset')
+        self.expect_ok()
 
     def collect(self, explore: bool = False):
         """Ask for one episode; return the future of its result."""
@@ -179,6 +226,37 @@ class ArmCell:
         assert self.until(accepted.done, 20.0)
         return accepted.result().get_result_async()
 
+    def moving_episode(self, begin=None):
+        """Start an episode and return its result's future once the arm moves in it."""
+        for _ in range(3):
+            result = self._begin(begin)
+            assert self.until(lambda done=result.done: done() or self._steps(), 60.0), 'no step'
+            if not result.done():
+                return result
+            assert self.code in STARVED, result.result().result.message
+        raise AssertionError('this machine is too busy for the watchdogs')
+
+    def _steps(self) -> bool:
+        """Return whether the arm moves in the episode asked for last, not on its way home."""
+        last = self.asked[-1] if self.asked else ArmCommand()
+        return self.moves() and last.rollout_id == self._rollouts and last.step > 2
+
+    def whole_episode(self, begin=None):
+        """Return the result of an episode that a starved machine did not end."""
+        for _ in range(3):
+            result = self._begin(begin)
+            assert self.until(result.done, 120.0)
+            answer = result.result().result
+            if answer.success or not (self.code in STARVED or 'no fresh' in answer.message):
+                break
+        return answer
+
+    def _begin(self, begin):
+        if self.level == SafetyState.LATCHED:
+            self.reset()
+        self.expect_ok()
+        return (begin or self.collect)()
+
     @property
     def level(self) -> int:
         return self.states[-1].level if self.states else SafetyState.INACTIVE
@@ -186,6 +264,23 @@ class ArmCell:
     @property
     def code(self) -> str:
         return self.states[-1].code if self.states else ''
+
+    def moves(self) -> bool:
+        return self.speed() > MOVING
+
+    def stands(self) -> bool:
+        """Return whether the arm came to rest: servos swing a little before they do."""
+        return bool(self.speeds) and time.monotonic() - self.last_motion() > 0.2
+
+    def last_motion(self) -> float:
+        """Return when a joint was last seen moving, monotonic time."""
+        return max((seen for seen, speed in self.speeds[-1000:] if speed >= STILL), default=0.0)
+
+    def stands_for(self, seconds: float) -> bool:
+        """Watch for a while and return whether the arm stood all the time."""
+        self.speeds.clear()
+        self.watch(seconds)
+        return len(self.speeds) > 5 and max(speed for _, speed in self.speeds) < STILL
 
     def speed(self) -> float:
         """Return the fastest joint now, rad/s."""

@@ -1,6 +1,5 @@
 """Policy, bridge, guard and a joint-level arm over real DDS, from refusals to a crash."""
 
-from dataclasses import replace
 import signal
 import time
 
@@ -23,7 +22,6 @@ from .arm_cell import (
 )
 
 pytestmark = pytest.mark.ros
-MOVING, STILL = 0.02, 0.005  # rad/s, the noise of the servos is far below
 
 
 @pytest.fixture(scope='module')
@@ -47,18 +45,6 @@ def ready(cell):
     return cell
 
 
-def moving_episode(cell):
-    """Start an episode and return its result's future once the arm moves."""
-    if cell.level == SafetyState.LATCHED:
-        assert cell.trigger('safety_guard/reset').success
-    assert cell.until(lambda: cell.level == SafetyState.OK, 20.0), cell.states[-1:]
-    result = cell.collect()
-    began = len(cell.asked)
-    assert cell.until(lambda: any(m.step > 2 for m in cell.asked[began:]), 60.0), 'no step'
-    assert cell.until(lambda: cell.speed() > MOVING, 20.0), 'the arm does not move'
-    return result
-
-
 def test_nothing_starts_by_itself(cell):
     cell.watch(3.0)
     assert (cell.sent, cell.asked) == ([], [])
@@ -79,20 +65,15 @@ def test_a_guard_beside_a_second_writer_is_refused(cell):
 
 
 def test_an_episode_reaches_its_goal(ready):
-    result = ready.collect()
-    assert ready.until(result.done, 120.0)
-    answer = result.result().result
+    answer = ready.whole_episode()
     assert (answer.success, answer.success_rate) == (True, 1.0), answer.message
 
 
 def test_the_emergency_stop_stops_and_only_a_reset_lets_go(ready):
-    result = moving_episode(ready)
+    result = ready.moving_episode()
     assert ready.trigger('safety_guard/emergency_stop').success
-    assert ready.until(lambda: ready.speed() < STILL, WATCHDOG + 1.0)
-    ready.watch(1.0)
-    ready.speeds.clear()
-    ready.watch(2.0)
-    assert max(speed for _, speed in ready.speeds) < STILL
+    assert ready.until(ready.stands, WATCHDOG + 1.0)
+    assert ready.stands_for(1.5)
     assert ready.code == 'emergency_stop'
     assert ready.until(result.done, 20.0)
     assert not result.result().result.success
@@ -107,7 +88,7 @@ def test_another_task_is_refused(ready):
 
 def test_an_inactive_guard_sends_nothing(ready):
     if ready.level == SafetyState.LATCHED:
-        assert ready.trigger('safety_guard/reset').success
+        ready.reset()
     assert ready.change('safety_guard', DEACTIVATE)
     ready.watch(0.5)
     ready.sent.clear()
@@ -117,18 +98,17 @@ def test_an_inactive_guard_sends_nothing(ready):
 
 
 def test_a_killed_policy_stops_the_arm_until_it_is_reset(ready):
-    moving_episode(ready)
+    ready.moving_episode()
     ready.processes['policy'].send_signal(signal.SIGKILL)
     killed = time.monotonic()
     assert ready.until(lambda: ready.code == 'stale_action', WATCHDOG + 2.0), ready.states[-1:]
-    assert ready.until(lambda: ready.speed() < STILL, 2.0)
+    assert ready.until(ready.stands, 2.0)
     # Links and servos add their own delay to what the guard promises.
-    assert time.monotonic() - killed < WATCHDOG + 1.0
+    assert ready.last_motion() - killed < WATCHDOG + 1.0
+    ready.contracts.clear()
     ready.start('policy')
-    ready.watch(5.0)
-    ready.speeds.clear()
-    ready.watch(2.0)
-    assert max(speed for _, speed in ready.speeds) < STILL
+    assert ready.until(lambda: ready.contracts, 30.0), 'the policy is not back'
+    assert ready.stands_for(2.0)
     assert ready.level == SafetyState.LATCHED
 
 
@@ -137,8 +117,7 @@ def test_another_policy_is_refused(ready, tmp_path):
     assert ready.change('safety_guard', DEACTIVATE)
     ready.processes['policy'].send_signal(signal.SIGINT)
     ready.processes['policy'].wait(10.0)
-    how = ready.commands['policy']
-    ready.commands['policy'] = replace(how, words=[*how.words, '-p', f'policy_from:={other}'])
+    ready.add_words('policy', '-p', f'policy_from:={other}')
     ready.contracts.clear()
     ready.start('policy')
     assert ready.until(lambda: ready.contracts, 30.0)

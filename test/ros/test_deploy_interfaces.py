@@ -18,9 +18,7 @@ def test_an_episode_reaches_its_goal(ros_domain, tmp_path, interface):
     )
     try:
         cell.ready()
-        result = cell.collect()
-        assert cell.until(result.done, 120.0)
-        answer = result.result().result
+        answer = cell.whole_episode()
         assert (answer.success, answer.success_rate) == (True, 1.0), answer.message
     finally:
         cell.stop()

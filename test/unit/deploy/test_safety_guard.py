@@ -206,6 +206,40 @@ def test_the_first_command_must_start_where_the_arm_is(cell):
     assert not cell.request(joint_positions=cell.joints + 0.06)
 
 
+def test_an_object_may_be_put_elsewhere_while_the_hand_stands(cell):
+    cell.push(np.zeros(3))
+    cell.run(20)
+    assert cell.guard.object_pose(OBJECT + 0.5, cell.now)
+
+
+def test_an_object_that_jumps_while_the_hand_moves_is_not_believed(cell):
+    cell.run(20)
+    assert not cell.guard.object_pose(OBJECT + 0.5, cell.now)
+    assert cell.guard.dropped == CODES['jump']
+
+
+def test_the_gripper_is_not_told_anything_before_it_is_asked_for(cell):
+    cell.send_action = False
+    assert math.isnan(cell.run(5).gripper)
+
+
+def test_the_gripper_starts_from_its_first_command_and_keeps_its_rate(cell):
+    cell.command = replace(cell.command, gripper=-1.0)
+    first = cell.run(2).gripper
+    cell.command = replace(cell.command, gripper=1.0)
+    step = cell.limits.gripper_rate * cell.limits.period
+    assert (first, cell.run(1).gripper) == (-1.0, pytest.approx(-1.0 + step))
+
+
+def test_a_gripper_moved_by_hand_is_left_alone_on_activation(cell):
+    cell.run(5)
+    cell.guard.deactivate(cell.now)
+    cell.run(10)
+    cell.guard.activate(cell.now)
+    cell.send_action = False
+    assert math.isnan(cell.run(1).gripper)
+
+
 def test_the_box_is_approached_but_not_left(kinematics, limits, at_reset):
     low = replace(limits, box_high=[0.505, 1.005, 0.22])
     cell = Cell(kinematics, low, at_reset)
