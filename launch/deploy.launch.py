@@ -4,69 +4,28 @@ Nothing moves until `arm_bridge` and `safety_guard` are configured and activated
 `ros2 lifecycle set /lifelong/safety_guard configure`, then `activate`. See docs/deploy.md.
 """
 
-from dataclasses import fields
-from pathlib import Path
-import sys
-import tempfile
+from collections.abc import Mapping
 
-from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
-from launch_ros.actions import Node
+from launch import LaunchDescription, LaunchDescriptionEntity
 
-from lpgftw_ros.bringup import PACKAGE
 from lpgftw_ros.deploy_graph import (
     deploy_options,
     DeployOptions,
     describe_deployment,
     require_files,
 )
+from lpgftw_ros.launching import GraphLaunch
 
-FILE = Path(__file__).name
-ARGUMENTS = {item.name: item for item in fields(DeployOptions)}
-RIGHT = {'rehearse': True, 'reward': 'topic'}  # settings nothing can be said against
-FOLDER = tempfile.TemporaryDirectory(prefix='lpgftw-')  # lives as long as the launch
+LAUNCH = GraphLaunch(__file__, DeployOptions)
 
 
 def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start the processes they ask for."""
-    return LaunchDescription(
-        [*(declared(name) for name in ARGUMENTS), OpaqueFunction(function=processes)]
-    )
+    return LAUNCH.description(processes)
 
 
-def declared(name: str) -> DeclareLaunchArgument:
-    """Return one argument with its description, default and choices."""
-    item = ARGUMENTS[name]
-    is_flag = isinstance(item.default, bool)
-    return DeclareLaunchArgument(
-        name,
-        default_value=str(item.default).lower() if is_flag else str(item.default),
-        description=item.metadata['help'],
-        choices=['true', 'false'] if is_flag else item.metadata['choices'],
-    )
-
-
-def processes(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+def processes(values: Mapping[str, str], given: set[str]) -> list[LaunchDescriptionEntity]:
     """Return the processes of the graph; none of them is started again."""
-    if any(Path(word).name == FILE for word in sys.argv):  # ros2 launch ignores unknown ones
-        words = [word.split(':=')[0] for word in sys.argv if ':=' in word]
-        deploy_options({word: '' for word in words if word not in ARGUMENTS} or RIGHT)
-    values = {name: context.launch_configurations[name] for name in ARGUMENTS}
     options = deploy_options(values)
     require_files(options)
-    graph = describe_deployment(options)
-    parameters = graph.write_parameters(Path(FOLDER.name))
-    return [
-        Node(
-            package=PACKAGE,
-            executable=process.executable,
-            namespace=process.namespace,
-            ros_arguments=process.ros_arguments(parameters),
-            additional_env=dict(process.environment),
-            respawn=False,
-            output='screen',
-            emulate_tty=True,
-            sigterm_timeout='4',
-        )
-        for process in graph.processes
-    ]
+    return [node for _, node in LAUNCH.nodes(describe_deployment(options))]

@@ -1,76 +1,31 @@
 """Start the lifelong-learning graph: `ros2 launch lpgftw_ros lifelong.launch.py suite:=demo`."""
 
-from dataclasses import fields
-from pathlib import Path
-import sys
-import tempfile
+from collections.abc import Mapping
 import time
 
 from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
-from launch.actions import DeclareLaunchArgument, OpaqueFunction, RegisterEventHandler, Shutdown
+from launch.actions import RegisterEventHandler, Shutdown
 from launch.event_handlers import OnProcessExit
 from launch.events.process import ProcessExited
-from launch_ros.actions import Node
 
-from lpgftw_ros.bringup import (
-    describe,
-    GraphOptions,
-    options_from,
-    PACKAGE,
-    Process,
-    require_run,
-)
+from lpgftw_ros.bringup import describe, GraphOptions, options_from, Process, require_run
+from lpgftw_ros.launching import GraphLaunch
 from lpgftw_ros.supervisor import MAX_CRASHES, STEADY_TIME, WRONG_SETTINGS
 
-FILE = Path(__file__).name
-ARGUMENTS = {item.name: item for item in fields(GraphOptions)}
-FOLDER = tempfile.TemporaryDirectory(prefix='lpgftw-')  # lives as long as the launch
-GIVEN: set[str] = set()
+LAUNCH = GraphLaunch(__file__, GraphOptions)
 
 
 def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start the processes they ask for."""
-    return LaunchDescription(
-        [
-            OpaqueFunction(function=remember_given),
-            *(declared(name) for name in ARGUMENTS),
-            OpaqueFunction(function=processes),
-        ]
-    )
+    return LAUNCH.description(processes)
 
 
-def declared(name: str) -> DeclareLaunchArgument:
-    """Return one argument with its description, default and choices."""
-    item = ARGUMENTS[name]
-    default = str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
-    choices = ['true', 'false'] if isinstance(item.default, bool) else item.metadata['choices']
-    return DeclareLaunchArgument(
-        name, default_value=default, description=item.metadata['help'], choices=choices
-    )
-
-
-def remember_given(context: LaunchContext) -> None:
-    """Note which arguments were given, before defaults fill in, and refuse unknown ones.
-
-    `ros2 launch` itself ignores unknown arguments. Only its own command line is checked: a
-    launch file that includes this one may have arguments of its own.
-    """
-    GIVEN.update(name for name in context.launch_configurations if name in ARGUMENTS)
-    if any(Path(word).name == FILE for word in sys.argv):
-        words = [word.split(':=')[0] for word in sys.argv if ':=' in word]
-        options_from({word: '' for word in words if word not in ARGUMENTS})
-
-
-def processes(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+def processes(values: Mapping[str, str], given: set[str]) -> list[LaunchDescriptionEntity]:
     """Return the processes of the graph, and what happens when one of them ends."""
-    values = {name: context.launch_configurations[name] for name in ARGUMENTS}
     options = options_from(values)
     require_run(options)
-    graph = describe(options, GIVEN)
-    parameters = graph.write_parameters(Path(FOLDER.name))
     actions: list[LaunchDescriptionEntity] = []
-    for process in graph.processes:
-        node = action(process, parameters)
+    for process, node in LAUNCH.nodes(describe(options, given)):
         ends_all = options.autotrain and 'learner' in process.nodes
         handler = OnProcessExit(target_action=node, on_exit=Ended(process, ends_all))
         actions += [node, RegisterEventHandler(handler)]
@@ -97,20 +52,3 @@ class Ended:
         if code == WRONG_SETTINGS or not self._process.respawn or len(self._crashes) > MAX_CRASHES:
             raise RuntimeError(f'{name} ended with {code} and is not started again')
         return []
-
-
-def action(process: Process, parameters: str) -> Node:
-    """Return the launch action of one process."""
-    return Node(
-        package=PACKAGE,
-        executable=process.executable,
-        namespace=process.namespace,
-        remappings=list(process.remappings),
-        ros_arguments=process.ros_arguments(parameters),
-        additional_env=dict(process.environment),
-        respawn=process.respawn,
-        respawn_delay=1.0,
-        output='screen',
-        emulate_tty=True,
-        sigterm_timeout='4',
-    )

@@ -32,6 +32,12 @@ class WorkerPool:
             self._shared[name] = build(self.workers)
         return self._shared[name]  # type: ignore[return-value]
 
+    def interrupt(self) -> None:
+        """Let a thread that waits for a worker go on with an error, to be able to close."""
+        for part in list(self._shared.values()):
+            if hasattr(part, 'interrupt'):
+                part.interrupt()
+
     def close(self) -> None:
         """Close all shared parts; they are built again if asked for."""
         while self._shared:

@@ -147,6 +147,10 @@ class Sampler:
         for env in self._envs.popitem(last=False)[1]:
             env.close()
 
+    def interrupt(self) -> None:
+        """Let a thread that waits for a worker process fail at once; then `close`."""
+        self._pool.interrupt()
+
     def close(self) -> None:
         """Close environments and workers; a later call builds them again."""
         while self._envs:

@@ -127,6 +127,11 @@ class ProcessPool:
                 raise _error(*json.loads(reply))
         return [reply for _, reply in replies]
 
+    def interrupt(self) -> None:
+        """Kill the workers: whoever waits for one goes on with `WorkerDied`."""
+        for process in list(self._processes):
+            process.process.kill()
+
     def close(self) -> None:
         """End all workers; a later `host` starts new ones."""
         with self._lock:

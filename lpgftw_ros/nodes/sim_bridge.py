@@ -52,6 +52,8 @@ class SimBridge(Bridge):
 
     def cleanup(self) -> None:
         """Close environments and workers."""
+        if hasattr(self, '_sampler'):
+            self._sampler.interrupt()  # environments may be in the making
         super().cleanup()
         if hasattr(self, '_sampler'):
             self._episodes.close()

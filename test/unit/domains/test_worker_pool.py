@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -95,6 +96,27 @@ def test_a_killed_worker_is_an_error_and_the_next_environment_works(own_pool):
     pids = running(own_pool).pids
     own_pool.close()
     assert wait_until_gone(pids)
+
+
+def test_a_thread_that_waits_for_its_workers_can_be_interrupted(own_pool):
+    problems = []
+
+    def build():
+        try:
+            while True:
+                reach(own_pool).close()
+        except SimulationFailed as error:
+            problems.append(error)
+
+    builder = threading.Thread(target=build)
+    builder.start()
+    while not running(own_pool).pids:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    own_pool.interrupt()
+    builder.join(30.0)
+    assert len(problems) == 1
+    assert isinstance(problems[0], WorkerDied)
 
 
 def test_an_error_in_a_worker_comes_back_with_its_text(pool):
