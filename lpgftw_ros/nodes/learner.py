@@ -24,6 +24,7 @@ from lpgftw_ros.runs.environment import limit_threads
 from lpgftw_ros.runs.session import Session
 
 LOST = 10.0  # s without a rollout until this is an error
+LOG_PERIOD = 5.0  # s between lines about the progress
 
 
 class Learner(LifelongNode):
@@ -154,10 +155,22 @@ class Learner(LifelongNode):
                 )
             )
             self._active_sent = active
+        self._log_progress(worker)
         status = status_message(self.session, worker, self.config.run_id)
         status.stamp = now
         self._status.publish(status)
         self._goals.on_progress()
+
+    def _log_progress(self, worker: TrainingWorker) -> None:
+        """Tell whoever reads the log, now and then, how the task in training goes."""
+        row = self.session.last_row
+        if row is None or row['kind'] != 'iteration' or worker.mode != ActiveTask.TRAINING:
+            return
+        self.get_logger().info(
+            f'{row["task"]}: iteration {row["iteration"] + 1}, return {row["return_mean"]:.1f}, '
+            f'success {row["success"]:.0%}',
+            throttle_duration_sec=LOG_PERIOD,
+        )
 
     def _on_end(self) -> None:
         """End the process when the run has: done with 0, failed with 1."""

@@ -14,6 +14,8 @@ from lpgftw_ros.nodes.serving import unknown_task
 from lpgftw_ros.nodes.training_worker import TrainingWorker
 from lpgftw_ros.runs.visits import evaluation_seed
 
+NAN = float('nan')
+
 
 class LearnerActions:
     """train_task and evaluate_task."""
@@ -73,7 +75,8 @@ class LearnerActions:
         goal, worker = handle.request, self._worker
         if goal.task not in self._suite.task_names:
             handle.abort()
-            return TrainTask.Result(message=unknown_task(goal.task, self._suite.task_names))
+            problem = unknown_task(goal.task, self._suite.task_names)
+            return TrainTask.Result(message=problem, return_mean=NAN, success_rate=NAN)
         training = self._training = _Training(handle, Future(executor=self._node.executor))
         worker.do(lambda: self._begin(training, goal.task, goal.iterations, goal.trajectories))
         problem = await training.future
@@ -105,8 +108,8 @@ class LearnerActions:
             message=problem or f'{handle.request.task} is learned',
             parked=visit is not None and visit.state == 'parked',
             iteration=visit.finished_iterations if visit else 0,
-            return_mean=float(row.get('return_mean', float('nan'))),
-            success_rate=float(row.get('success', float('nan'))),
+            return_mean=float(row.get('return_mean', NAN)),
+            success_rate=float(row.get('success', NAN)),
             knowledge_version=self._worker.knowledge.version,
         )
 
@@ -155,7 +158,7 @@ class LearnerActions:
         goal, worker = handle.request, self._worker
         if goal.task not in self._suite.task_names:
             handle.abort()
-            return EvaluateTask.Result(message=unknown_task(goal.task, self._suite.task_names))
+            return _not_evaluated(unknown_task(goal.task, self._suite.task_names))
         config = worker.session.config
         fixed = self._suite.task(goal.task).deterministic_resets and not goal.explore
         n = goal.trajectories or (1 if fixed else config.loop.evaluation_episodes)
@@ -168,7 +171,7 @@ class LearnerActions:
         future = await done
         if future.exception() is not None:
             handle.abort()
-            return EvaluateTask.Result(message=str(future.exception()))
+            return _not_evaluated(str(future.exception()))
         batch, returns = future.result(), future.result().returns
         handle.succeed()
         return EvaluateTask.Result(
@@ -182,6 +185,12 @@ class LearnerActions:
             success_rate=float(np.mean(batch.success)),
             knowledge_version=worker.knowledge.version,
         )
+
+
+def _not_evaluated(problem: str) -> EvaluateTask.Result:
+    """Return a result without numbers."""
+    numbers = ('return_mean', 'return_std', 'return_min', 'return_max', 'success_rate')
+    return EvaluateTask.Result(message=problem, **dict.fromkeys(numbers, NAN))
 
 
 class _Training:
