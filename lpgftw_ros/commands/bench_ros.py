@@ -46,6 +46,7 @@ def measure(name: str, rounds: int, quick: bool = False) -> dict[str, float]:
         composed,
         Contestant,
         in_process,
+        paced_ping_pong,
         ping_pong,
         processes,
     )
@@ -59,6 +60,7 @@ def measure(name: str, rounds: int, quick: bool = False) -> dict[str, float]:
             'processes': processes,
             'composed': composed,
             'ping_pong': ping_pong,
+            'paced_ping_pong': paced_ping_pong,
         }
         contestants: dict[str, Contestant] = {key: maker(case) for key, maker in makers.items()}
         try:
@@ -88,10 +90,14 @@ def _ratios(times: list[dict[str, float]], rows: int) -> dict[str, float]:
         'ratio': median(lambda t: t['in_process'] / t['processes']),
         'composed_ratio': median(lambda t: t['in_process'] / t['composed']),
         'pingpong_ratio': median(lambda t: (t['processes'] - t['in_process']) / t['ping_pong']),
+        'paced_pingpong_ratio': median(
+            lambda t: (t['processes'] - t['in_process']) / t['paced_ping_pong']
+        ),
         'in_process': rows / median(lambda t: t['in_process']),
         'processes': rows / median(lambda t: t['processes']),
         'composed': rows / median(lambda t: t['composed']),
         'pingpong_seconds': median(lambda t: t['ping_pong']),
+        'paced_pingpong_seconds': median(lambda t: t['paced_ping_pong']),
         'rounds': len(times),
     }
 

@@ -186,13 +186,14 @@ class PingPong:
 
     ROUND_TRIPS = 300
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, namespace: str = '/bench_echo') -> None:
         spec = case.knowledge.spec
-        words = ['-m', 'lpgftw_ros.commands.bench_ros_echo', str(case.rows), str(spec.act_dim)]
+        sizes = [str(case.rows), str(spec.act_dim)]
+        words = ['-m', 'lpgftw_ros.commands.bench_ros_echo', *sizes, namespace]
         self._child = subprocess.Popen([sys.executable, *words])
         self._context = rclpy.Context()
         rclpy.init(context=self._context, args=[], signal_handler_options=SignalHandlerOptions.NO)
-        self._node = rclpy.create_node('ping', context=self._context)
+        self._node = rclpy.create_node('ping', namespace=namespace, context=self._context)
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
         self._publisher = self._node.create_publisher(Observations, 'ping', qos.LOCK_STEP)
@@ -201,14 +202,22 @@ class PingPong:
         self._step = 0
 
     def _on_pong(self, message: Actions) -> None:
-        if message.step == self._step:
-            self._step += 1
-            self._ping()
+        self._step += message.step == self._step
 
-    def _ping(self) -> None:
+    def _round_trip(self) -> float:
+        """Return the seconds from a ping to its pong."""
         rows, dim = self._data.shape
-        message = Observations(step=self._step, n=rows, dim=dim, data=to_field(self._data))
+        step, started = self._step, time.perf_counter()
+        message = Observations(step=step, n=rows, dim=dim, data=to_field(self._data))
         self._publisher.publish(message)
+        while self._step == step:
+            self._executor.spin_once(timeout_sec=0.5)
+            if self._step == step and time.perf_counter() - started > 0.5:
+                self._publisher.publish(message)  # both ends may not know each other yet
+        return time.perf_counter() - started
+
+    def between(self) -> None:
+        """Do nothing: the next ping follows at once."""
 
     def seconds_per_step(self) -> float:
         """Play some rounds."""
@@ -219,20 +228,42 @@ class PingPong:
             if time.monotonic() > deadline:
                 raise LpgftwError(f'no answer from the ping-pong within {PATIENCE:g} s')
             time.sleep(0.05)
-        first, started = self._step, time.perf_counter()
-        self._ping()
-        while self._step < first + self.ROUND_TRIPS:
-            step = self._step
-            self._executor.spin_once(timeout_sec=0.5)
-            if self._step == step and time.perf_counter() - started > 0.5:
-                self._ping()  # the first may be sent before both ends know each other
-        return (time.perf_counter() - started) / self.ROUND_TRIPS
+        seconds = 0.0
+        for _ in range(self.ROUND_TRIPS):
+            self.between()
+            seconds += self._round_trip()
+        return seconds / self.ROUND_TRIPS
 
     def close(self) -> None:
         """End the other end."""
         self._node.destroy_node()
         rclpy.try_shutdown(context=self._context)
         _end(self._child)
+
+
+class PacedPingPong(PingPong):
+    """The same exchange at the pace of the rollout: the rows take a step between two pings.
+
+    Processors that physics has kept busy are slower to answer than two nodes that do nothing
+    else; the difference to `PingPong` is no cost of the lock-step.
+    """
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case, '/bench_paced_echo')
+        self._sampler = Sampler(case.suite, 0)
+        self._env = self._sampler.env(case.task, case.rows)
+        self._idle = np.zeros((case.rows, self._env.act_dim))
+
+    def between(self) -> None:
+        """Take one control step; its time does not count."""
+        if self._env.n_running == 0:
+            self._env.reset(seed=1)
+        self._env.advance(self._idle)
+
+    def close(self) -> None:
+        """End the other end and the workers."""
+        super().close()
+        self._sampler.close()
 
 
 def in_process(case: Case) -> InProcess:
@@ -253,6 +284,11 @@ def composed(case: Case) -> Graph:
 def ping_pong(case: Case) -> PingPong:
     """Return the bare exchange of messages."""
     return PingPong(case)
+
+
+def paced_ping_pong(case: Case) -> PingPong:
+    """Return the bare exchange of messages at the pace of the rollout."""
+    return PacedPingPong(case)
 
 
 def _start(executable: str, namespace: str, suite: str) -> 'subprocess.Popen[Any]':

@@ -17,7 +17,7 @@ def main() -> None:
 
     rows, act_dim, parent = int(sys.argv[1]), int(sys.argv[2]), os.getppid()
     rclpy.init(args=[])
-    node = rclpy.create_node('echo')
+    node = rclpy.create_node('echo', namespace=sys.argv[3])
     data = to_field(np.zeros((rows, act_dim)))
     publisher = node.create_publisher(Actions, 'pong', qos.LOCK_STEP)
     node.create_subscription(
