@@ -92,7 +92,8 @@ class RosLink:
         """Wait until the guard lets the arm move."""
         while problem := self.problem():
             self._node.get_logger().warning(
-                f'waiting: {problem}; reset the guard when it is safe', throttle_duration_sec=10.0
+                f'waiting: {problem}; activate or reset the guard when it is safe',
+                throttle_duration_sec=10.0,
             )
             self.wait(self.now() + 0.1)
         self._fresh_episode = True
