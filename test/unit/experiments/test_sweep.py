@@ -146,7 +146,8 @@ def test_a_dry_run_prints_commands_and_runs_nothing(tmp_path, capsys):
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_the_command_and_its_children(tmp_path, program, number):
     script = f"""
-import argparse, sys
+import argparse, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 from lpgftw_ros.commands import experiment
 from lpgftw_ros.experiments.spec import Cell, ExperimentSpec
 spec = ExperimentSpec('t', None, 't', '', ('demo',), False, (Cell('demo', 'stl', 'stl', 99),))
