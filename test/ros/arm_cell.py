@@ -32,7 +32,7 @@ from lpgftw_ros.resources import data_folder
 
 CONFIGURE, ACTIVATE = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE
 DEACTIVATE = Transition.TRANSITION_DEACTIVATE
-WATCHDOG = 1.0  # s; generous, since tests share their machine
+WATCHDOG = 2.0  # s; generous, since tests share their machine
 MOVING, STILL = 0.02, 0.005  # rad/s, the noise of the servos is far below
 STARVED = ('stale_joints', 'stale_object', 'stale_action', 'clock', 'tracking')
 """What the guard says of a machine too busy to simulate an arm in real time."""

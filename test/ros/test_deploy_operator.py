@@ -140,14 +140,23 @@ def test_the_arm_moves_only_while_the_deadman_is_held_and_it_is_paid(ready):
     assert 'reward' in given_up(ready, result)
 
 
-def test_a_silent_arm_latches_until_reset(ready):
-    result = moving_episode(ready)
-    ready.processes['sawyer_sim'].send_signal(signal.SIGSTOP)
+def silence(cell):
+    """Stop the simulated arm in the middle of an episode until the guard latches."""
+    result = moving_episode(cell)
+    cell.processes['sawyer_sim'].send_signal(signal.SIGSTOP)
     try:
-        assert ready.until(lambda: ready.level == SafetyState.LATCHED, WATCHDOG + 5.0)
-        assert ready.code in ('stale_joints', 'stale_object')
+        assert cell.until(lambda: cell.level == SafetyState.LATCHED, WATCHDOG + 5.0)
+        return result, cell.code
     finally:
-        ready.processes['sawyer_sim'].send_signal(signal.SIGCONT)
+        cell.processes['sawyer_sim'].send_signal(signal.SIGCONT)
+
+
+def test_a_silent_arm_latches_until_reset(ready):
+    result, code = silence(ready)
+    if code == 'clock':  # the guard itself was starved before it could miss the arm
+        assert ready.until(result.done, 30.0)
+        result, code = silence(ready)
+    assert code in ('stale_joints', 'stale_object')
     given_up(ready, result)
     assert ready.until(ready.stands, 10.0)
     assert ready.stands_for(1.0)
