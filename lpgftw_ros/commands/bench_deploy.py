@@ -97,7 +97,7 @@ def _measure(rate: float, seconds: float) -> dict[str, float]:
         operator = ArmOperator('/lifelong')
         try:
             operator.make_ready()
-            operator.trigger('arm_bridge/run')
+            operator.trigger('arm_bridge/run', patience=20.0)  # until the task is known there
             operator.until(lambda: len(operator.latencies) > rate, 60.0)  # warm
             operator.latencies.clear()
             operator.until(lambda: False, seconds)

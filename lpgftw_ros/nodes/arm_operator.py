@@ -68,11 +68,13 @@ class ArmOperator:
         finally:
             self.node.destroy_client(client)
 
-    def trigger(self, name: str) -> None:
-        """Call a `Trigger` service; raise if it refuses."""
-        answer = self.call(Trigger, name)
-        if not answer.success:
-            raise LpgftwError(f'{name}: {answer.message}')
+    def trigger(self, name: str, patience: float = 0.0) -> None:
+        """Call a `Trigger` service; raise if it still refuses after some seconds."""
+        end = time.monotonic() + patience
+        while not (answer := self.call(Trigger, name)).success:
+            if time.monotonic() > end:
+                raise LpgftwError(f'{name}: {answer.message}')
+            self.until(lambda: False, 0.5)
 
     def change(self, node: str, transition: int, timeout: float = 30.0) -> None:
         """Try a lifecycle transition until it is allowed: inputs take their time to arrive."""
