@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 import importlib
+import os
 import sys
 
 from lpgftw_ros import __version__
@@ -35,6 +36,8 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one sub-command; user mistakes end as one line and exit code 2."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if not os.environ.get('DISPLAY'):  # read when MuJoCo is imported, by the sub-commands
+        os.environ.setdefault('MUJOCO_GL', 'egl')
     parser = _Parser(prog='lpgftw', description='Lifelong policy learning with LPG-FTW.')
     parser.add_argument('--version', action='version', version=f'lpgftw {__version__}')
     commands = parser.add_subparsers(
