@@ -46,10 +46,9 @@ def measure(name: str, rounds: int, quick: bool = False) -> dict[str, float]:
         composed,
         Contestant,
         in_process,
-        paced_ping_pong,
-        ping_pong,
         processes,
     )
+    from lpgftw_ros.commands.bench_ros_pingpong import paced_ping_pong, ping_pong
 
     if name not in CASES:
         raise UnknownName('case', name, CASES)

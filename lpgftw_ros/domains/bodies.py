@@ -48,7 +48,6 @@ class BodyVectorEnv(TaskVectorEnv):
         self._ends = settings.terminate
         model, skip = self.model, self._rules.frame_skip
         self._nq, self._dt = model.nq, model.opt.timestep * skip
-        self.control_period = self._dt
         self.control_period = float(self._dt)
         self._least_time = self._dt - 0.5 * model.opt.timestep
         seen = Box(-np.inf, np.inf, (model.nq - 1 + model.nv,), dtype=np.float64)

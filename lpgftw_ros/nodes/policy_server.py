@@ -1,7 +1,7 @@
 """Answers observations with the policy they ask for; no ROS in here.
 
-The policy node feeds it from topics; a composed bridge calls it directly. Both get the same
-bytes: one `act` over all rows, noise addressed by (seed, trajectory, step).
+The policy node feeds it from topics and lets it act; a composed bridge only takes the policy and
+acts itself. Both get the same bytes: noise is addressed by (seed, trajectory, step).
 """
 
 from dataclasses import dataclass
