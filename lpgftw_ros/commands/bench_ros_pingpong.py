@@ -81,8 +81,8 @@ class PingPong:
 class PacedPingPong(PingPong):
     """The same exchange at the pace of the rollout: the rows take a step between two pings.
 
-    Processors that physics has kept busy are slower to answer than two nodes that do nothing
-    else; the difference to `PingPong` is no cost of the lock-step.
+    Two nodes that do nothing else answer faster than two that wait for physics in between; the
+    difference to `PingPong` is no cost of the lock-step.
     """
 
     def __init__(self, case: Case) -> None:
