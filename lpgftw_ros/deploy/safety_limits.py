@@ -16,6 +16,8 @@ from lpgftw_ros.resources import data_folder
 
 SPEED_CAP = 0.25
 """m/s. The reduced speed of ISO 10218; more must be asked for by `speed_cap_raised`."""
+LONGEST_STOP = 1.5
+"""s. A process that gets a signal ends within 2.5 s; the arm must stand still before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +98,11 @@ class SafetyLimits:
     def _check_times(self) -> None:
         if min(self.period, self.command_period) <= 0.0 or self.stop_time < self.period:
             raise InvalidConfig('periods must be positive, stop_time not shorter than period')
+        if self.stop_time > LONGEST_STOP:
+            raise InvalidConfig(
+                f'stop_time {self.stop_time} s is above {LONGEST_STOP} s: a guard that is told to '
+                'end must have stopped the arm before it does'
+            )
         if self.deadman_timeout is not None:
             _non_negative('deadman_timeout', self.deadman_timeout)
         shortest = self.stop_time + 2.0 * self.period

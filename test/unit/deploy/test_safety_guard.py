@@ -320,6 +320,7 @@ def test_a_missing_limit_is_an_error(name):
         ({'box_low': [9.0, 9.0, 9.0]}, 'above box_high'),
         ({'action_timeout': 0.05}, 'action_timeout'),
         ({'stop_time': 0.04}, 'cannot stop'),
+        ({'stop_time': 1.6, 'action_timeout': 2.0}, 'told to end'),
         ({'joint_margin': None}, 'number'),
     ],
 )
