@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.learning.config import check_settings, configure, setting
 from lpgftw_ros.nodes.parameters import AS_PRESET, LearnerConfig, NODES
 
@@ -30,7 +30,34 @@ def require_namespace(namespace: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GraphOptions:
+class CommonOptions:
+    """What may be chosen for every graph around the simulator."""
+
+    composed: bool = setting(False, 'bridge and policy in one process')
+    autostart: bool = setting(True, 'configure and activate the nodes')
+    respawn: bool = setting(True, 'start a crashed node again')
+    namespace: str = setting('/lifelong', 'namespace of all nodes')
+    discovery_range: str = setting(
+        'LOCALHOST', 'who can see the graph; SUBNET opens it to other machines', choices=DISCOVERY
+    )
+    log_level: str = setting('info', 'log level of all nodes', choices=LOG_LEVELS)
+    sim_bridge_log_level: str = setting(
+        '', 'log level of sim_bridge; empty: log_level', choices=('', *LOG_LEVELS)
+    )
+    policy_log_level: str = setting(
+        '', 'log level of policy; empty: log_level', choices=('', *LOG_LEVELS)
+    )
+    params_file: str = setting('', 'ROS parameter file; options given here win over it')
+    run_id: str = setting('', 'names the graph; empty: a new name')
+
+    def __post_init__(self) -> None:
+        """Reject values no graph can be started with."""
+        check_settings(self)
+        require_namespace(self.namespace)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphOptions(CommonOptions):
     """What may be chosen when the graph is started."""
 
     suite: str = setting('demo', 'suite name or YAML file (see lpgftw tasks)')
@@ -53,33 +80,12 @@ class GraphOptions:
     resume: bool = setting(False, 'continue the run in out')
     autotrain: bool = setting(True, 'learn the tasks in sequence without being asked')
     exit_when_done: bool = setting(False, 'end when all tasks are learned')
-    composed: bool = setting(False, 'bridge and policy in one process')
-    autostart: bool = setting(True, 'configure and activate the nodes')
-    respawn: bool = setting(True, 'start a crashed node again')
-    namespace: str = setting('/lifelong', 'namespace of all nodes')
     realtime_factor: float = setting(
         0.0, 'simulated seconds per second, 0: as fast as possible', min=0.0, max=1000.0
-    )
-    discovery_range: str = setting(
-        'LOCALHOST', 'who can see the graph; SUBNET opens it to other machines', choices=DISCOVERY
-    )
-    log_level: str = setting('info', 'log level of all nodes', choices=LOG_LEVELS)
-    sim_bridge_log_level: str = setting(
-        '', 'log level of sim_bridge; empty: log_level', choices=('', *LOG_LEVELS)
-    )
-    policy_log_level: str = setting(
-        '', 'log level of policy; empty: log_level', choices=('', *LOG_LEVELS)
     )
     learner_log_level: str = setting(
         '', 'log level of learner; empty: log_level', choices=('', *LOG_LEVELS)
     )
-    params_file: str = setting('', 'ROS parameter file; options given here win over it')
-    run_id: str = setting('', 'names the run; empty: a new name')
-
-    def __post_init__(self) -> None:
-        """Reject values no graph can be started with."""
-        check_settings(self)
-        require_namespace(self.namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +150,7 @@ class Graph:
 
 def options_from(values: Mapping[str, Any]) -> GraphOptions:
     """Build options from texts or values; unknown names and bad values are errors."""
-    known = [item.name for item in fields(GraphOptions)]
-    for name in values:
-        if name not in known:
-            raise UnknownName('argument', name, known)
-    return configure(GraphOptions, values)
+    return configure(GraphOptions, values, 'argument')
 
 
 def require_run(options: GraphOptions) -> None:

@@ -75,7 +75,7 @@ class DeployOptions:
 
 def deploy_options(values: Mapping[str, Any]) -> DeployOptions:
     """Build options from texts or values; unknown names and bad values are errors."""
-    return configure(DeployOptions, values)
+    return configure(DeployOptions, values, 'argument')
 
 
 def require_files(options: DeployOptions) -> None:

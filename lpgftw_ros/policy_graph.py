@@ -5,18 +5,18 @@ import here.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lpgftw_ros.bringup import assemble, DISCOVERY, Graph, LOG_LEVELS, require_namespace
-from lpgftw_ros.errors import InvalidConfig, UnknownName
-from lpgftw_ros.learning.config import check_settings, configure, setting
+from lpgftw_ros.bringup import assemble, CommonOptions, Graph
+from lpgftw_ros.errors import InvalidConfig
+from lpgftw_ros.learning.config import configure, setting
 from lpgftw_ros.runs.folder import read_config
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyOptions:
+class PolicyOptions(CommonOptions):
     """What may be chosen when policies are served without a learner."""
 
     policy_from: str = setting('', 'run folder, or a policy written by lpgftw export')
@@ -25,27 +25,10 @@ class PolicyOptions:
     realtime_factor: float = setting(
         1.0, 'simulated seconds per second, 0: as fast as possible', min=0.0, max=1000.0
     )
-    composed: bool = setting(False, 'bridge and policy in one process')
-    autostart: bool = setting(True, 'configure and activate the nodes')
-    respawn: bool = setting(True, 'start a crashed node again')
-    namespace: str = setting('/lifelong', 'namespace of both nodes')
-    discovery_range: str = setting(
-        'LOCALHOST', 'who can see the graph; SUBNET opens it to other machines', choices=DISCOVERY
-    )
-    log_level: str = setting('info', 'log level of both nodes', choices=LOG_LEVELS)
-    sim_bridge_log_level: str = setting(
-        '', 'log level of sim_bridge; empty: log_level', choices=('', *LOG_LEVELS)
-    )
-    policy_log_level: str = setting(
-        '', 'log level of policy; empty: log_level', choices=('', *LOG_LEVELS)
-    )
-    params_file: str = setting('', 'ROS parameter file; options given here win over it')
-    run_id: str = setting('', 'names the graph; empty: a new name')
 
     def __post_init__(self) -> None:
         """Reject what no graph can be started with; find the suite."""
-        check_settings(self)
-        require_namespace(self.namespace)
+        CommonOptions.__post_init__(self)
         if not self.policy_from:
             raise InvalidConfig('policy_from is needed: a run folder or an exported policy')
         if not self.suite:
@@ -66,11 +49,7 @@ def suite_of(path: Path) -> str:
 
 def policy_options(values: Mapping[str, Any]) -> PolicyOptions:
     """Build options from texts or values; unknown names and bad values are errors."""
-    known = [item.name for item in fields(PolicyOptions)]
-    for name in values:
-        if name not in known:
-            raise UnknownName('argument', name, known)
-    return configure(PolicyOptions, values)
+    return configure(PolicyOptions, values, 'argument')
 
 
 def describe_policies(options: PolicyOptions, given: Iterable[str] = ()) -> Graph:

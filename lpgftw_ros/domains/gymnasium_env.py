@@ -13,9 +13,10 @@ import numpy as np
 
 from lpgftw_ros.domains.gymnasium_rows import GymnasiumRows, make_copy
 from lpgftw_ros.domains.gymnasium_settings import GymnasiumSettings
+from lpgftw_ros.domains.hosted_env import HostedVectorEnv
 from lpgftw_ros.domains.pool import WorkerPool
 from lpgftw_ros.domains.suites import TaskSpec
-from lpgftw_ros.domains.vector_env import StepOutcome, TaskVectorEnv
+from lpgftw_ros.domains.vector_env import StepOutcome
 from lpgftw_ros.domains.worker_pool import HostedRows, ProcessPool
 from lpgftw_ros.errors import InvalidConfig, LpgftwError, SimulationFailed
 from lpgftw_ros.learning.arrays import Array, Integers
@@ -30,7 +31,7 @@ def make(task: TaskSpec, n: int, pool: WorkerPool) -> 'GymnasiumTaskEnv':
     return GymnasiumTaskEnv(GymnasiumSettings.from_mapping(task.settings), n, task.horizon, pool)
 
 
-class GymnasiumTaskEnv(TaskVectorEnv):
+class GymnasiumTaskEnv(HostedVectorEnv):
     """n copies of one Gymnasium environment, observations and actions flattened."""
 
     def __init__(
@@ -49,23 +50,17 @@ class GymnasiumTaskEnv(TaskVectorEnv):
         share = 1.0 - 1.0 / min(n, pool.workers)
         worth_it = share > 0.0 and n * _step_seconds(probe) * share > _HAND_OVER
         probe.close()
-        self._host = self._build(settings, pool if worth_it else None)
+        self._settings, self._pool = settings, pool if worth_it else None
 
-    def _build(self, settings: GymnasiumSettings, pool: WorkerPool | None) -> HostedRows:
+    def _build_rows(self) -> HostedRows:
         """Build the rows here, or in the pool's processes if they can make the environment."""
-        n = self.num_envs
-        layout = (
-            ('actions', 'float64', (n, self.act_dim)),
-            ('observations', 'float64', (n, self.obs_dim)),
-            ('rewards', 'float64', (n,)),
-            ('seeds', 'int64', (n,)),
-            *((name, 'bool', (n,)) for name in ('terminated', 'truncated', 'success', 'failed')),
-            ('active', 'bool', (n,)),
-        )
+        settings, n = self._settings, self.num_envs
+        masks = ('terminated', 'truncated', 'success', 'failed')
+        layout = self._layout(('seeds', 'int64'), *((name, 'bool') for name in masks))
         kwargs = {'id': settings.id, 'kwargs': dict(settings.kwargs)}
-        if pool is not None:
+        if self._pool is not None:
             try:
-                processes = pool.shared('processes', ProcessPool)
+                processes = self._pool.shared('processes', ProcessPool)
                 return processes.host(
                     'lpgftw_ros.domains.gymnasium_rows:GymnasiumRows', n, layout, kwargs
                 )
@@ -78,15 +73,10 @@ class GymnasiumTaskEnv(TaskVectorEnv):
         for row in rows:
             seed = self.row_generator(int(row)).integers(_SEED_LIMIT)
             self._host.arrays['seeds'][row] = seed
-        self._mark(rows)
-        self._host.reset()
-        return self._host.arrays['observations'][rows]
+        return self._request_reset(rows)
 
     def _step_rows(self, actions: Array, rows: Integers) -> StepOutcome:
-        arrays = self._host.arrays
-        self._mark(rows)
-        arrays['actions'][rows] = actions
-        self._host.step()
+        arrays = self._request_step(actions, rows)
         return StepOutcome(
             observations=arrays['observations'][rows],
             rewards=arrays['rewards'][rows],
@@ -95,12 +85,6 @@ class GymnasiumTaskEnv(TaskVectorEnv):
             failed=arrays['failed'][rows],
             truncated=arrays['truncated'][rows],
         )
-
-    def _mark(self, rows: Integers) -> None:
-        """Tell the rows which of them the next request concerns."""
-        active = self._host.arrays['active']
-        active[:] = False
-        active[rows] = True
 
     def render_frame(self, row: int = 0, width: int = 480, height: int = 360) -> Any:
         """Return the environment's own picture; it chooses the size."""
@@ -111,10 +95,6 @@ class GymnasiumTaskEnv(TaskVectorEnv):
     def joint_state(self, row: int = 0) -> tuple[tuple[str, ...], Array, Array]:
         """Return no joints: a Gymnasium environment does not name any."""
         return (), np.zeros(0), np.zeros(0)
-
-    def close_extras(self, **kwargs: Any) -> None:
-        """Close all copies."""
-        self._host.close()
 
 
 def _step_seconds(copy: Any, steps: int = 5) -> float:

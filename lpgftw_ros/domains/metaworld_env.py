@@ -10,12 +10,13 @@ from typing import Any
 from gymnasium.spaces import Box
 import numpy as np
 
+from lpgftw_ros.domains.hosted_env import HostedVectorEnv
 from lpgftw_ros.domains.metaworld_rows import MetaWorldRows
 from lpgftw_ros.domains.metaworld_settings import ACT_DIM, MetaWorldSettings
 from lpgftw_ros.domains.metaworld_view import RowView
 from lpgftw_ros.domains.pool import WorkerPool
 from lpgftw_ros.domains.suites import TaskSpec
-from lpgftw_ros.domains.vector_env import StepOutcome, TaskVectorEnv
+from lpgftw_ros.domains.vector_env import StepOutcome
 from lpgftw_ros.domains.worker_pool import HostedRows, ProcessPool
 from lpgftw_ros.learning.arrays import Array, Integers
 
@@ -27,7 +28,7 @@ def make(task: TaskSpec, n: int, pool: WorkerPool) -> 'MetaWorldVectorEnv':
     return MetaWorldVectorEnv(**task.settings, num_envs=n, horizon=task.horizon, pool=pool)
 
 
-class MetaWorldVectorEnv(TaskVectorEnv):
+class MetaWorldVectorEnv(HostedVectorEnv):
     """n rows of one Meta-World 3.1.1 task.
 
     Args:
@@ -69,27 +70,11 @@ class MetaWorldVectorEnv(TaskVectorEnv):
             pool = WorkerPool(workers)
             self.own(pool)
         self._workers = pool
-        self._hosted: HostedRows | None = None
         self._view: RowView | None = None
-
-    @property
-    def _host(self) -> HostedRows:
-        """The rows, built when they are first needed."""
-        if self._hosted is None:
-            self._hosted = self._build_rows()
-        return self._hosted
 
     def _build_rows(self) -> HostedRows:
         n = self.num_envs
-        layout = (
-            ('actions', 'float64', (n, self.act_dim)),
-            ('observations', 'float64', (n, self.obs_dim)),
-            ('rewards', 'float64', (n,)),
-            ('scenes', 'int64', (n,)),
-            ('success', 'bool', (n,)),
-            ('failed', 'bool', (n,)),
-            ('active', 'bool', (n,)),
-        )
+        layout = self._layout(('scenes', 'int64'), ('success', 'bool'), ('failed', 'bool'))
         settings: Mapping[str, Any] = {
             'task': self.settings.task,
             'reward': self.settings.reward,
@@ -103,20 +88,14 @@ class MetaWorldVectorEnv(TaskVectorEnv):
         return MetaWorldRows(arrays, **settings)
 
     def _reset_rows(self, rows: Integers) -> Array:
-        arrays = self._host.arrays
         if len(self._vectors) > 1:
             for row in rows:
                 choice = self.row_generator(int(row)).integers(len(self._vectors))
-                arrays['scenes'][row] = choice
-        self._mark(rows)
-        self._host.reset()
-        return arrays['observations'][rows].copy()
+                self._host.arrays['scenes'][row] = choice
+        return self._request_reset(rows)
 
     def _step_rows(self, actions: Array, rows: Integers) -> StepOutcome:
-        arrays = self._host.arrays
-        self._mark(rows)
-        arrays['actions'][rows] = actions
-        self._host.step()
+        arrays = self._request_step(actions, rows)
         return StepOutcome(
             observations=arrays['observations'][rows],
             rewards=arrays['rewards'][rows],
@@ -124,12 +103,6 @@ class MetaWorldVectorEnv(TaskVectorEnv):
             success=arrays['success'][rows],
             failed=arrays['failed'][rows],
         )
-
-    def _mark(self, rows: Integers) -> None:
-        """Tell the workers which rows the next request concerns."""
-        active = self._host.arrays['active']
-        active[:] = False
-        active[rows] = True
 
     def joint_state(self, row: int = 0) -> tuple[tuple[str, ...], Array, Array]:
         """Return names, positions and velocities of arm, fingers and fixtures of one row."""
@@ -146,10 +119,8 @@ class MetaWorldVectorEnv(TaskVectorEnv):
         return self._view
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Let go of the rows; the workers belong to the pool."""
-        if self._hosted is not None:
-            self._hosted.close()
-            self._hosted = None
+        """Let go of rows and view."""
+        super().close_extras(**kwargs)
         if self._view is not None:
             self._view.close()
             self._view = None

@@ -64,12 +64,15 @@ _WORDS = {'true': True, 'false': False}
 _KIND = {bool: 'true or false', int: 'a whole number', float: 'a finite number', str: 'a text'}
 
 
-def configure(config_type: type[C], values: Mapping[str, Any]) -> C:
-    """Build a configuration from overrides; text values are read as the field's type."""
+def configure(config_type: type[C], values: Mapping[str, Any], kind: str = 'setting') -> C:
+    """Build a configuration from overrides; text values are read as the field's type.
+
+    `kind` is what an unknown name is called in the error.
+    """
     known = [item.name for item in fields(config_type)]  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            raise UnknownName('setting', name, known)
+            raise UnknownName(kind, name, known)
     return config_type(**values)
 
 
