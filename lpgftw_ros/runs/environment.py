@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import metadata
+import os
 import platform
 import sys
 from typing import Any
@@ -12,6 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from lpgftw_ros import __version__
 
+_THREAD_VARIABLES = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
 _PACKAGES = ('numpy', 'scipy', 'torch', 'gymnasium', 'mujoco', 'metaworld')
 
 
@@ -59,7 +61,11 @@ def fingerprint_differences(saved: Mapping[str, Any], now: Mapping[str, Any]) ->
 
 
 def limit_threads(count: int) -> None:
-    """Give BLAS and torch a fixed number of threads: their results depend on it."""
+    """Give BLAS and torch a fixed number of threads: their results depend on it.
+
+    numpy and scipy each bring a BLAS; one that is loaded later reads the environment.
+    """
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(count)))
     threadpool_limits(limits=count)
     if 'torch' in sys.modules:
         sys.modules['torch'].set_num_threads(count)
