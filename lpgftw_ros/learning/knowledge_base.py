@@ -58,11 +58,17 @@ class KnowledgeBase:
             raise UnknownName('finished task', task, self._coefficients)
         return self._coefficients[task]
 
-    def mean_coefficients(self) -> Array:
-        """Return the mean of all s (of all columns, without tasks). Shape (k,)."""
+    def first_coefficients(self, rule: str = 'mean') -> Array:
+        """Return where s of a new task starts. Shape (k,).
+
+        That is the mean of all s, or the latest: that of the task which joined last. Without
+        tasks it is the mean of all columns.
+        """
         k = self.n_columns
         S = [pad(s, k) for s in self._coefficients.values()]
-        return np.mean(S, axis=0) if S else np.full(k, 1.0 / max(k, 1))
+        if not S:
+            return np.full(k, 1.0 / max(k, 1))
+        return S[-1] if rule == 'latest' else np.mean(S, axis=0)
 
     def add(
         self, task: str, s: Array, model: LocalModel | TaskModel, residual: Array | None = None

@@ -12,6 +12,8 @@ T (tasks, this one too)   s starts as            residual starts  a step moves
 2 ... k                   mean of all earlier s  0; MLP: random   s, residual
 k + 1 ...                 mean of all earlier s  0, fixed         s
 ========================= ====================== ================ ==============================
+
+With the setting `coefficient_start: latest` s starts as that of the task that was learned last.
 """
 
 from collections.abc import Collection
@@ -70,7 +72,7 @@ class LpgFtw(BaseLearner):
         theta, head = initial_theta(spec, rng), initial_head(spec, rng)
         learned = k == 0 or (grows and spec.hidden)  # theta = 0 would be a dead network
         residual = theta if learned else np.zeros(spec.n_parameters)
-        s = self._knowledge_base.mean_coefficients()
+        s = self._knowledge_base.first_coefficients(self._config.coefficient_start)
         return TaskFactors(s, residual, head, np.zeros(spec.act_dim))
 
     def _coordinates(self, run: TaskRun) -> Coordinates:

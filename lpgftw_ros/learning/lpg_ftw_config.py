@@ -18,6 +18,9 @@ class LpgFtwConfig(TrainingConfig):
     residual_penalty: float = setting(
         0.0, 'weight of the squared residual while a column is learned', min=0.0, max=1e3
     )
+    coefficient_start: Literal['mean', 'latest'] = setting(
+        'mean', 'where s of a new task starts, of all earlier s', choices=('mean', 'latest')
+    )
     update_every: int = setting(
         0, 'iterations between updates of the basis (M); 0: at the end of a task', min=0
     )

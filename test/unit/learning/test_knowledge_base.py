@@ -35,7 +35,7 @@ def filled(rng, n_tasks=6, k=3, **options):
     kb = base(k, **options)
     for t in range(n_tasks):
         if kb.n_columns < k:
-            kb.add(f't{t}', kb.mean_coefficients(), random_model(rng), rng.standard_normal(D))
+            kb.add(f't{t}', kb.first_coefficients(), random_model(rng), rng.standard_normal(D))
         else:
             kb.add(f't{t}', rng.standard_normal(k), random_model(rng))
     return kb
@@ -116,8 +116,15 @@ def test_a_new_task_starts_from_the_mean_of_all_coefficients(rng):
     kb = filled(rng, 3)
     padded = [np.append(kb.coefficients('t0'), [0.0, 0.0])]
     padded += [np.append(kb.coefficients('t1'), [0.0]), kb.coefficients('t2')]
-    np.testing.assert_allclose(kb.mean_coefficients(), np.mean(padded, axis=0))
-    np.testing.assert_array_equal(base().mean_coefficients(), np.zeros(0))
+    np.testing.assert_allclose(kb.first_coefficients(), np.mean(padded, axis=0))
+    np.testing.assert_array_equal(base().first_coefficients(), np.zeros(0))
+
+
+def test_a_new_task_may_start_from_the_latest_coefficients(rng):
+    kb = filled(rng, 2)
+    kb.add('alike', np.array([3.0]), random_model(rng))
+    np.testing.assert_array_equal(kb.first_coefficients('latest'), [3.0, 0.0])
+    np.testing.assert_array_equal(base().first_coefficients('latest'), np.zeros(0))
 
 
 # -- the solve ---------------------------------------------------------------------------------
@@ -249,7 +256,7 @@ def test_the_last_task_can_be_removed_and_its_columns_dropped(rng):
     with pytest.raises(LearnerMisuse, match='in use'):
         kb.clear_columns()
     kb.remove('t0')
-    np.testing.assert_array_equal(kb.mean_coefficients(), [1.0])
+    np.testing.assert_array_equal(kb.first_coefficients(), [1.0])
     kb.clear_columns()
     assert kb.n_columns == 0
     assert kb.tasks == ()

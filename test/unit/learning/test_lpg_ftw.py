@@ -113,6 +113,14 @@ def test_the_second_task_starts_at_the_mean_of_earlier_coefficients():
     np.testing.assert_array_equal(learner.factors().coefficients, [1.0])
 
 
+def test_a_task_may_start_at_the_coefficients_of_the_one_before():
+    learner = make(coefficient_start='latest')
+    learn(learner, 'a', 'b')
+    learner.start_task('c', seed=1)
+    latest = learner.knowledge().tasks['b'].coefficients
+    np.testing.assert_array_equal(learner.factors().coefficients, latest)
+
+
 def test_a_linear_residual_starts_at_zero_and_moves():
     learner = make()
     learn(learner, 'a')
