@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--json', action='store_true', help='print one JSON object')
     parser.add_argument('--rates', default='20,80', help='control rates, Hz (default 20,80)')
-    parser.add_argument('--seconds', type=float, default=15.0, help='measured time per rate')
+    parser.add_argument('--seconds', type=float, default=30.0, help='measured time per rate')
     parser.add_argument(
         '--policy',
         type=Path,

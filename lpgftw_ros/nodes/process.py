@@ -46,8 +46,10 @@ class StopOnSignal:
         return self._requested.is_set()
 
     def ended(self) -> None:
-        """Note that the end was clean."""
+        """Note that the end was clean; a second signal while Python leaves changes nothing."""
         self._ended.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
     def _watch(self) -> None:
         wanted = (signal.SIGINT, signal.SIGTERM)
