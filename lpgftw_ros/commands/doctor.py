@@ -137,8 +137,8 @@ def check_rendering() -> Finding:
         'import mujoco; m = mujoco.MjModel.from_xml_string("<mujoco><worldbody/></mujoco>"); '
         'r = mujoco.Renderer(m, 8, 8); r.update_scene(mujoco.MjData(m)); r.render()'
     )
-    chosen = os.environ.get('MUJOCO_GL')
-    for backend in [chosen] if chosen else ['egl', 'osmesa', 'glfw']:
+    chosen = os.environ.get('MUJOCO_GL', 'egl')
+    for backend in dict.fromkeys((chosen, 'egl', 'osmesa', 'glfw')):
         environment = {**os.environ, 'MUJOCO_GL': backend, 'PYOPENGL_PLATFORM': backend}
         done = subprocess.run(
             [sys.executable, '-c', code], env=environment, capture_output=True, check=False

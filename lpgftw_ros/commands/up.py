@@ -16,6 +16,9 @@ from lpgftw_ros.policy_graph import describe_policies, policy_options, PolicyOpt
 from lpgftw_ros.runs.options import add_train_arguments, run_config
 from lpgftw_ros.supervisor import Command, Supervisor
 
+HERE = {'exit_when_done': True}
+"""Defaults that differ from those of the launch file: this command ends when its work is done."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options: those of train, then every other option of the graph."""
@@ -26,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if item.name in known:
             continue
         flag = '--' + item.name.replace('_', '-')
-        text = f'{item.metadata["help"]} (default {item.default!r})'
+        default = HERE.get(item.name, item.default)
+        text = f'{item.metadata["help"]} (default {default!r})'
         if isinstance(item.default, bool):
             action = argparse.BooleanOptionalAction
             graph.add_argument(flag, action=action, default=None, help=text)
@@ -63,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, folder: Path) -> int:
     if args.policy_from is not None:
         return _start(policy_graph(args), args, folder)
-    values = {'exit_when_done': True, **given_options(args)}
+    values = {**HERE, **given_options(args)}
     if args.check:  # leaves nothing behind
         values = {'autotrain': False, 'out': str(folder / 'run'), **values}
     options = options_from(values)
@@ -79,9 +83,6 @@ def _run(args: argparse.Namespace, folder: Path) -> int:
 def policy_graph(args: argparse.Namespace) -> Graph:
     """Return the graph of `--policy-from`; options of learning have no place there."""
     values = {**given_options(args), 'policy_from': str(args.policy_from)}
-    for name, default in (('preset', 'published'), ('workers', 0)):
-        if values.get(name) == default:  # not given
-            del values[name]
     known = [item.name for item in fields(PolicyOptions)]
     for name in values:
         if name not in known:
@@ -98,14 +99,18 @@ def _start(graph: Graph, args: argparse.Namespace, folder: Path, *, ends: bool =
     return check(graph, supervisor, args.check_timeout) if args.check else supervisor.run()
 
 
+UNSAID = {'preset': 'published', 'workers': 0, 'resume': False}
+"""What options of `lpgftw train` say that were not given; all others say None."""
+
+
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the graph options the user gave, under their own names."""
     values: dict[str, Any] = {}
     for item in fields(GraphOptions):
         value = getattr(args, item.name, None)
         if item.name == 'settings':
-            value = ';'.join(value or ())
-        if value not in (None, '', False) or (value is False and item.default is True):
+            value = ';'.join(value or ()) or None
+        if value is not None and value != UNSAID.get(item.name):
             values[item.name] = str(value) if isinstance(value, Path) else value
     return values
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from lpgftw_ros.experiments import style
 from lpgftw_ros.experiments.groups import display_name, SuiteRuns
-from lpgftw_ros.experiments.published import published, PUBLISHED_STAGE
+from lpgftw_ros.experiments.published import named, published, PUBLISHED_STAGE
 
 
 def plot_bars(group: SuiteRuns, folder: Path) -> Path | None:
@@ -90,6 +90,6 @@ def _draw_success(axis: Axes, group: SuiteRuns, labels: list[str]) -> None:
 
 def _finish(axis: Axes, name: str) -> None:
     axis.set_ylabel(name)
-    axis.set_xticks(range(len(PUBLISHED_STAGE)), list(PUBLISHED_STAGE))
+    axis.set_xticks(range(len(PUBLISHED_STAGE)), [named(stage) for stage in PUBLISHED_STAGE])
     axis.set_xlim(-0.55, len(PUBLISHED_STAGE) - 0.45)
     axis.grid(visible=False, axis='x')

@@ -66,7 +66,8 @@ class SuiteRuns:
     @property
     def columns(self) -> int:
         """Return k, the columns LPG-FTW ended with; 0 without such a run."""
-        return max((run.columns for run in self.methods.get('lpg-ftw', ())), default=0)
+        found = [run.columns for run in self.all_runs if run.learner == 'lpg-ftw']
+        return max(found, default=0)
 
     def stage(self, label: str, stage: str) -> Mean | None:
         """Return the mean return over tasks, then over seeds."""

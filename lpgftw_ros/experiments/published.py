@@ -19,6 +19,11 @@ PUBLISHED_STAGE = {
 """Stage of a run folder that was measured as the published stage was."""
 
 
+def named(stage: str) -> str:
+    """Return how reports call a published stage; its start is not ours, docs/metrics.md says."""
+    return stage if PUBLISHED_STAGE[stage] == stage else f'{stage}, as published'
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
     """One published mean return."""

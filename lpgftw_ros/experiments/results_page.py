@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from lpgftw_ros.errors import InvalidConfig
+from lpgftw_ros.experiments.diversity import read_cross_returns
 from lpgftw_ros.experiments.groups import group_runs, SuiteRuns
 from lpgftw_ros.experiments.ledger import ledger
 from lpgftw_ros.experiments.rerun import rerun_command
@@ -61,6 +62,8 @@ def _section(
 ) -> list[str]:
     wanted = {(Path(cell.suite).stem, cell.label) for cell in spec.cells}
     found = [run for run in runs if (run.suite, run.label) in wanted]
+    if spec.diversity:
+        found = [run for run in found if read_cross_returns(run.path) is not None]
     lines = [f'## {spec.title}', '']
     if spec.paper:
         lines += [f'Paper: {spec.paper}.', '']
@@ -68,17 +71,30 @@ def _section(
     if not found:
         lines += ['Not measured yet.', '']
     for group in group_runs(found):
-        lines += _suite(group, figures, base)
+        lines += (
+            _diversity(group, figures, base) if spec.diversity else _suite(group, figures, base)
+        )
     lines += ['**Why ours differs.** ' + (note or 'Not known.'), ''] if found or note else []
     return lines
 
 
-def _suite(group: SuiteRuns, figures: Path | None, base: Path) -> list[str]:
-    lines = [f'### {group.suite}', '']
-    for name in (f'{group.suite}-curves.png', f'{group.suite}-bars.png'):
+def _diversity(group: SuiteRuns, figures: Path | None, base: Path) -> list[str]:
+    names = [f'{group.suite}-diversity-seed-{run.seed}.png' for run in group.all_runs]
+    return [f'### {group.suite}', '', *_shown(names, figures, base)]
+
+
+def _shown(names: Sequence[str], figures: Path | None, base: Path) -> list[str]:
+    lines = []
+    for name in names:
         if figures is not None and (figures / name).is_file():
             link = Path(os.path.relpath(figures / name, base)).as_posix()
             lines += [f'![{name}]({link})', '']
+    return lines
+
+
+def _suite(group: SuiteRuns, figures: Path | None, base: Path) -> list[str]:
+    names = (f'{group.suite}-curves.png', f'{group.suite}-bars.png')
+    lines = [f'### {group.suite}', '', *_shown(names, figures, base)]
     for table in (check_table(group), stage_table(group), measure_table(group)):
         if table.rows:
             lines += [table.markdown(), '']

@@ -15,7 +15,7 @@ from lpgftw_ros.experiments.metrics import (
     forgetting,
     retention,
 )
-from lpgftw_ros.experiments.published import published, PUBLISHED_STAGE
+from lpgftw_ros.experiments.published import named, published, PUBLISHED_STAGE
 from lpgftw_ros.experiments.run_data import RunData
 
 Value = str | float | int | None
@@ -86,7 +86,7 @@ def stage_table(group: SuiteRuns) -> Table:
                 continue
             our_mean, their_mean = ours.value if ours else None, theirs.mean if theirs else None
             row: tuple[Value, ...] = (
-                *(display_name(label), stage, str(theirs or '-'), str(ours or '-')),
+                *(display_name(label), named(stage), str(theirs or '-'), str(ours or '-')),
                 *(_ratio(our_mean, their_mean), _ratio(their_mean, base_theirs)),
                 *(_ratio(our_mean, base_mean), group.stage_success(label, ours_stage)),
             )
@@ -124,7 +124,7 @@ def measure_table(group: SuiteRuns) -> Table:
     header = (
         *('method', 'seeds', 'average performance', 'forgetting', 'backward transfer'),
         *('retention', 'forward transfer, all', f'forward transfer, after {k}'),
-        *(f'P(area > STL), after {k}', 'tasks above STL', 'speed-up'),
+        *(f'P(area > STL), after {k}', f'tasks above STL, after {k}', f'speed-up, after {k}'),
     )
     return Table(f'{group.suite}-measures', 'Lifelong learning', header, tuple(rows))
 

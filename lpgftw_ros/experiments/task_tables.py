@@ -38,7 +38,7 @@ def task_table(group: SuiteRuns, label: str) -> Table:
                 tune_alone,
                 tune / tune_alone if tune_alone > 0.0 else None,
                 area / area_alone if area_alone > 0.0 else None,
-                float(np.mean([t.speed_up for t in found])) if found else None,
+                _median([t.speed_up for t in found]),
                 _mean(runs, task, 'tune', success=True),
                 _mean(runs, task, 'final', success=True),
                 _mean(alone, task, 'tune', success=True),
@@ -46,6 +46,11 @@ def task_table(group: SuiteRuns, label: str) -> Table:
         )
     title = f'{display_name(label)}, task by task'
     return Table(f'{group.suite}-tasks-{label}', title, TASK_HEADER, tuple(rows))
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    return float(np.median(known)) if known else None
 
 
 def tasks_in_order(runs: Sequence[RunData]) -> tuple[str, ...]:

@@ -185,17 +185,20 @@ class Lifelong:
         if parked:
             visit = parked[0]
         else:
-            finished = [v.task for v in self.visits if v.state == 'finished']
             visit = Visit(
                 number=len(self.visits),
                 task=task,
                 iterations=iterations or self.config.loop.iterations,
                 trajectories=trajectories or self.config.loop.trajectories,
-                known=tuple(dict.fromkeys((*finished, task))),
+                known=(),
             )
-            self.visits.append(visit)
+        if visit.finished_iterations < visit.iterations or not visit.known:
+            finished = [v.task for v in self.visits if v.state == 'finished']
+            visit.known = tuple(dict.fromkeys((*finished, task)))
         seed = derive_seed(self.config.loop.seed, Purpose.POLICY_INIT, visit.number)
-        self.learner.start_task(task, seed=seed)
+        self.learner.start_task(task, seed=seed)  # may refuse
+        if not parked:
+            self.visits.append(visit)
         visit.state = 'running'
         self._current = visit.number
         for other in self.visits:

@@ -94,6 +94,7 @@ def summary(
     versions: dict[str, str],
 ) -> dict[str, Any]:
     """Return the content of summary.json; stages not reached yet are null."""
+    visits = [visit for visit in visits if visit.state != 'cancelled']
     tasks: list[dict[str, Any]] = [
         {
             'task': visit.task,
@@ -104,9 +105,9 @@ def summary(
             **{name: visit.scores.get(name) for name in STAGES},
         }
         for visit in visits
-        if visit.state != 'cancelled'
     ]
-    matrix = [[score['return'] for score in visit.matrix.values()] for visit in visits]
+    met = list(dict.fromkeys(visit.task for visit in visits))
+    matrix = [[(visit.matrix.get(task) or {}).get('return') for task in met] for visit in visits]
     return {
         'format': FORMAT,
         'suite': config.suite,
@@ -125,12 +126,18 @@ def summary(
 
 
 def count_parameters(knowledge: Knowledge) -> int:
-    """Return how many numbers all policies take together."""
-    count = knowledge.basis.size
-    for factors in knowledge.tasks.values():
-        count += factors.coefficients.size + factors.head.size + factors.log_std.size
-        count += factors.residual.size if factors.residual.any() else 0
-    return int(count)
+    """Return how many numbers all policies take together.
+
+    What all tasks have in common counts once: a shared sigma; an s of one that never changes not
+    at all.
+    """
+    tasks = knowledge.tasks.values()
+    count = knowledge.basis.size + sum(factors.head.size for factors in tasks)
+    count += sum(factors.residual.size for factors in tasks if factors.residual.any())
+    if any(not np.array_equal(factors.coefficients, [1.0]) for factors in tasks):
+        count += sum(factors.coefficients.size for factors in tasks)
+    sigmas = {factors.log_std.tobytes(): factors.log_std.size for factors in tasks}
+    return int(count + sum(sigmas.values()))
 
 
 def _mean(scores: Sequence[dict[str, float] | None]) -> dict[str, float] | None:

@@ -58,10 +58,12 @@ class SharedPolicyLearner(BaseLearner):
 
     def _resume(self, run: TaskRun) -> TaskRun:
         """Carry what was committed meanwhile over to the parked copy."""
+        committed = run.extras['committed_log_std']
+        log_std = _carried(run.factors.log_std, committed, self._log_std)
         factors = replace(
             run.factors,
             residual=_carried(run.factors.residual, run.extras['committed_theta'], self._theta),
-            log_std=_carried(run.factors.log_std, run.extras['committed_log_std'], self._log_std),
+            log_std=np.maximum(log_std, self._spec.min_log_std),
         )
         return replace(run, factors=factors, extras=self._first_extras())
 

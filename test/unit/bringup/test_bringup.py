@@ -1,9 +1,11 @@
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 import yaml
 
 from lpgftw_ros.bringup import describe, GraphOptions, options_from, require_run
+from lpgftw_ros.commands import up
 from lpgftw_ros.errors import InvalidConfig, LpgftwError, UnknownName
 from lpgftw_ros.nodes.parameters import NODES
 
@@ -23,6 +25,24 @@ def test_composed_hosts_bridge_and_policy_in_one_process():
         ('sim_bridge', 'policy'),
         ('learner',),
     ]
+
+
+@pytest.mark.parametrize(
+    ('words', 'expected'),
+    [
+        ([], {}),
+        (['--seed', '0', '--iterations', '0'], {'seed': 0, 'iterations': 0}),
+        (['--no-exit-when-done', '--no-respawn'], {'exit_when_done': False, 'respawn': False}),
+        (
+            ['--preset', 'paper', '--set', 'gamma=0.9'],
+            {'preset': 'paper', 'settings': 'gamma=0.9'},
+        ),
+    ],
+)
+def test_up_passes_on_exactly_what_was_given(words, expected):
+    parser = ArgumentParser()
+    up.add_arguments(parser)
+    assert up.given_options(parser.parse_args(words)) == expected
 
 
 def test_composed_changes_no_node_name():

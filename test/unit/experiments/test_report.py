@@ -53,7 +53,7 @@ def test_stages_stand_beside_the_published_numbers(two_methods):
 
 def test_published_start_is_compared_with_ours_after_one_update(two_methods):
     (group,) = group_runs(read_runs([two_methods]))
-    assert stage_table(group).rows[0][1:4:2] == ('start', '2')
+    assert stage_table(group).rows[0][1:4:2] == ('start, as published', '2')
 
 
 def test_measures_have_one_row_per_method(two_methods):

@@ -122,6 +122,16 @@ def test_a_parked_copy_follows_what_was_committed_meanwhile(spec, learn, make_ba
     np.testing.assert_allclose(moved.log_std, parked.log_std + change, atol=1e-15)
 
 
+def test_a_parked_copy_keeps_to_the_floor_of_log_std(spec, learn):
+    learner = Ewc(spec, EwcConfig(value_epochs=1, shared_std=True), 5)
+    learn(learner, 'a')
+    learner.start_task('b', seed=1)
+    learner.park_task()
+    learner._log_std = learner._log_std - 10.0  # as if other tasks had sharpened it far
+    learner.start_task('b', seed=1)
+    np.testing.assert_array_equal(learner.factors().log_std, np.full(spec.act_dim, -3.0))
+
+
 def test_forgetting_a_task_takes_its_penalty_out(trained, rng):
     learner = trained(ewc_weight=0.3)
     learner.forget_task('b')

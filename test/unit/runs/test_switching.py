@@ -100,6 +100,26 @@ def test_a_cancelled_revisit_leaves_everything(
         np.testing.assert_array_equal(driver.theta(task), theta)
 
 
+def test_the_matrix_keeps_its_columns_when_tasks_are_parked_and_cancelled(
+    tiny_config: Make, sampler: Sampler, tmp_path: Path
+) -> None:
+    driver = Driver(tiny_config('stl', tasks='1', matrix=True), tmp_path / 'run', sampler)
+    lifelong = driver.session.lifelong
+    driver.until(visit=0, iteration=1)
+    lifelong.learn('g-10')
+    driver.until(visit=1, iteration=1)
+    lifelong.learn('g-06')
+    driver.until(visit=2, iteration=1)
+    lifelong.drop()
+    driver.finish()
+    summary = driver.session.folder.read_json('summary.json')
+    assert [entry['task'] for entry in summary['tasks']] == ['g-08', 'g-10']
+    order = [visit.known for visit in lifelong.visits if visit.state == 'finished']
+    for row, known in zip(summary['matrix'], order, strict=True):
+        columns = zip(['g-08', 'g-10'], row, strict=True)
+        assert [task for task, value in columns if value is not None] == sorted(known)
+
+
 def test_a_revisit_that_ends_replaces_the_old_policy(
     tiny_config: Make, sampler: Sampler, tmp_path: Path
 ) -> None:
