@@ -1,4 +1,4 @@
-"""Package description; versions and dependencies come from package.xml and requirements.txt."""
+"""Package description; what it says of itself comes from package.xml."""
 
 from pathlib import Path
 import xml.etree.ElementTree as ElementTree

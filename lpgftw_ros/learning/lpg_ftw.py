@@ -13,7 +13,7 @@ T (tasks, this one too)   s starts as            residual starts  a step moves
 k + 1 ...                 mean of all earlier s  0, fixed         s
 ========================= ====================== ================ ==============================
 
-With the setting `coefficient_start: latest` s starts as that of the task that was learned last.
+With the setting `coefficient_start: latest` s starts as that of the task that joined last.
 """
 
 from collections.abc import Collection

@@ -12,7 +12,7 @@ from lpgftw_ros.nodes.lifecycle import LifelongNode, STEADY
 
 RETRY_PERIOD = 0.1  # s
 EPISODES = 1 << 61  # rollout ids of episodes, apart from those of a learner
-BUSY = (ActiveTask.TRAINING, ActiveTask.EVALUATING, ActiveTask.SWITCHING)
+BUSY = (ActiveTask.TRAINING, ActiveTask.EVALUATING)
 
 
 class EpisodeLoop:
