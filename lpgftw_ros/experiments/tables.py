@@ -104,7 +104,7 @@ def measure_table(group: SuiteRuns) -> Table:
     k = group.columns
     rows: list[tuple[Value, ...]] = []
     for label, runs in group.methods.items():
-        versus = label != ALONE and bool(group.pairs(label))
+        versus = label != ALONE and bool(group.transfers(label))
         wins = '{} of {}'.format(*group.tasks_above(label, k)) if versus else None
         rows.append(
             (
