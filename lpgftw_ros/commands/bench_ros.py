@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--json', action='store_true', help='print JSON')
     parser.add_argument('--only', choices=tuple(CASES), help='measure one of them')
-    parser.add_argument('--rounds', type=int, default=7, help='rounds per contestant')
+    parser.add_argument('--rounds', type=int, default=15, help='rounds per contestant')
     parser.add_argument('--quick', action='store_true', help='short rollouts, two rounds')
 
 
