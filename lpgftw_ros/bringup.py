@@ -175,7 +175,9 @@ def describe(options: GraphOptions, given: Iterable[str] = ()) -> Graph:
     return assemble(options, hosts, given)
 
 
-def assemble(options: Any, hosts: Mapping[str, tuple[str, ...]], given: Iterable[str]) -> Graph:
+def assemble(
+    options: CommonOptions, hosts: Mapping[str, tuple[str, ...]], given: Iterable[str]
+) -> Graph:
     """Return the graph whose executables host these nodes."""
     run_id = options.run_id or f'{time.strftime("%Y%m%d-%H%M%S")}-{secrets.token_hex(2)}'
     files = _parameter_files(options.params_file)
@@ -199,7 +201,9 @@ def assemble(options: Any, hosts: Mapping[str, tuple[str, ...]], given: Iterable
     return Graph(run_id, options.namespace, processes, environment)
 
 
-def _parameters(node: str, options: Any, chosen: set[str], run_id: str) -> dict[str, Any]:
+def _parameters(
+    node: str, options: CommonOptions, chosen: set[str], run_id: str
+) -> dict[str, Any]:
     names = [item.name for item in fields(NODES[node])]
     values = {name: getattr(options, name) for name in names if name in chosen}
     for name in ('out', 'source', 'policy_from'):

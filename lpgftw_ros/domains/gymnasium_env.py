@@ -92,10 +92,6 @@ class GymnasiumTaskEnv(HostedVectorEnv):
             raise LpgftwError('pictures of this task need an environment of one row')
         return self._host.render(row)
 
-    def joint_state(self, row: int = 0) -> tuple[tuple[str, ...], Array, Array]:
-        """Return no joints: a Gymnasium environment does not name any."""
-        return (), np.zeros(0), np.zeros(0)
-
 
 def _step_seconds(copy: Any, steps: int = 5) -> float:
     """Return how long a step of an environment takes, at best."""

@@ -1,5 +1,6 @@
 """What environments have in common whose rows are hosted: in this process or in workers."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,9 @@ class HostedVectorEnv(TaskVectorEnv):
 
     _hosted: HostedRows | None = None
 
+    @abstractmethod
     def _build_rows(self) -> HostedRows:
         """Build the rows, here or in workers."""
-        raise NotImplementedError
 
     @property
     def _host(self) -> HostedRows:

@@ -5,6 +5,7 @@ the others: its row does not move, pays nothing and keeps its last observation u
 A domain only implements `_reset_rows` and `_step_rows`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 import math
 from typing import Any, ClassVar, NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 from lpgftw_ros.domains.episodes import Episodes
 from lpgftw_ros.domains.pool import WorkerPool
 from lpgftw_ros.domains.resets import reset_mask, row_streams
-from lpgftw_ros.errors import InvalidConfig, NonFinite, WrongShape
+from lpgftw_ros.errors import InvalidConfig, LpgftwError, NonFinite, WrongShape
 from lpgftw_ros.learning.arrays import Array, Integers, Mask
 
 
@@ -38,7 +39,7 @@ class StepOutcome(NamedTuple):
     """A time limit of the task's own, besides the horizon. Shape (k,)."""
 
 
-class TaskVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
+class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
     """n rows of one task.
 
     `reset(seed=s)` starts row r from the random stream (s, RESET, first + r), where `first` is
@@ -79,28 +80,30 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
 
     # What a domain implements ------------------------------------------------------------------
 
+    @abstractmethod
     def _reset_rows(self, rows: Integers) -> Array:
         """Start new episodes in these rows and return what they see. Shape (k, obs_dim).
 
         Random numbers come from `self.row_generator(row)` only.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def _step_rows(self, actions: Array, rows: Integers) -> StepOutcome:
         """Advance the running rows, in ascending order, by one control step.
 
         `actions` has one finite row per running row, shape (k, act_dim). The arrays of the result
         are read before the next call and may be reused.
         """
-        raise NotImplementedError
+
+    # What a domain may have --------------------------------------------------------------------
 
     def render_frame(self, row: int = 0, width: int = 480, height: int = 360) -> Any:
         """Return a picture of one row, uint8, shape (height, width, 3)."""
-        raise NotImplementedError
+        raise LpgftwError('there are no pictures of this task')
 
     def joint_state(self, row: int = 0) -> tuple[tuple[str, ...], Array, Array]:
-        """Return names, positions and velocities of the joints of one row."""
-        raise NotImplementedError
+        """Return names, positions and velocities of the joints of one row, if it names any."""
+        return (), np.zeros(0), np.zeros(0)
 
     # What all domains share --------------------------------------------------------------------
 

@@ -48,8 +48,8 @@ def task_table(group: SuiteRuns, label: str) -> Table:
     return Table(f'{group.suite}-tasks-{label}', title, TASK_HEADER, tuple(rows))
 
 
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and not math.isnan(value)]
+def _median(values: Sequence[float]) -> float | None:
+    known = [value for value in values if not math.isnan(value)]
     return float(np.median(known)) if known else None
 
 

@@ -4,6 +4,7 @@ A method fills in which coordinates a step moves (`_coordinates`), what it climb
 and what finishing a task does (`_fold`).
 """
 
+from abc import abstractmethod
 from collections.abc import Collection
 import copy
 from dataclasses import replace
@@ -58,9 +59,9 @@ class BaseLearner(TaskBook):
         gradient = surrogate_gradient(policy, at, batch.actions, advantages)
         return self._coordinates(self._need_run()).pull_back(gradient)
 
+    @abstractmethod
     def _fold(self, run: TaskRun, batch: Batch) -> TaskFactors:
         """Take the running task into the shared knowledge; return the factors that stay."""
-        raise NotImplementedError
 
     def _after_step(
         self, run: TaskRun, policy: PolicySnapshot, batch: Batch, advantages: Array

@@ -60,7 +60,7 @@ class LpgFtw(BaseLearner):
 
     # Algorithm 2 while columns may be added, else the first lines of Algorithm 1.
 
-    def _first_factors(self, seed: int) -> TaskFactors:
+    def _first_factors(self, task: str, seed: int) -> TaskFactors:
         spec, k, grows = self._spec, self._knowledge_base.n_columns, self._may_grow()
         if k == 0 and not grows:
             names = ', '.join(sorted(self._reserved))

@@ -4,6 +4,7 @@ A method fills in how a task starts (`_first_factors`), how a parked one resumes
 what forgetting one takes out (`_drop`).
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,7 +33,7 @@ class FinishedTask:
     values: ValueFunction
 
 
-class TaskBook:
+class TaskBook(ABC):
     """Book-keeping of one task after another."""
 
     name: ClassVar[str]
@@ -45,13 +46,13 @@ class TaskBook:
         self._run: TaskRun | None = None
         self._version = 0
 
+    @abstractmethod
     def _basis(self) -> Array:
         """Return the shared basis. Shape (d, k)."""
-        raise NotImplementedError
 
-    def _first_factors(self, seed: int) -> TaskFactors:
+    @abstractmethod
+    def _first_factors(self, task: str, seed: int) -> TaskFactors:
         """Return where a new task starts."""
-        raise NotImplementedError
 
     def _extra_sizes(self) -> dict[str, int]:
         """Return the vectors a method keeps beside each running or parked task."""
@@ -70,7 +71,8 @@ class TaskBook:
         return run
 
     def _drop(self, task: str) -> None:
-        """Remove what a task contributed to the shared knowledge."""
+        """Remove what a task contributed to the shared knowledge; by default that is nothing."""
+        return
 
     @property
     def spec(self) -> PolicySpec:
@@ -118,7 +120,7 @@ class TaskBook:
     def _first_run(self, task: str, seed: int) -> TaskRun:
         """Return a new task as it starts."""
         values = ValueFunction.create(self._spec.obs_dim, generator(seed, Purpose.VALUE_INIT))
-        factors = self._first_factors(seed)
+        factors = self._first_factors(task, seed)
         return TaskRun(task, seed, factors, values, extras=self._first_extras())
 
     def _revisit(self, task: str, seed: int) -> TaskRun:

@@ -5,6 +5,7 @@ answer the `collect` action, publish observations, take actions and publish traj
 rollout runs in the bridge's worker thread; the executor stays free for services and cancels.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 import time
@@ -31,7 +32,7 @@ HEARTBEAT_PERIOD = 0.5  # s between feedback, also while a rollout waits
 LATE, LOST = 2.0, 10.0  # s without an answer until the policy counts as late, as lost
 
 
-class Bridge(LifelongNode):
+class Bridge(LifelongNode, ABC):
     """Runs rollouts for whoever asks, one at a time; a new goal replaces a running one."""
 
     CHANGEABLE: tuple[str, ...] = ('realtime_factor',)
@@ -46,9 +47,9 @@ class Bridge(LifelongNode):
         self._rollouts = 0
         self._last_problem = ''
 
+    @abstractmethod
     def environment(self, task: str, n: int) -> TaskVectorEnv:
         """Return the rows of a task; raises `LpgftwError` if there is none."""
-        raise NotImplementedError
 
     def configure(self) -> None:
         """Open topics and the action."""

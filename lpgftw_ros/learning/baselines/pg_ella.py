@@ -30,7 +30,7 @@ from lpgftw_ros.learning.solvers import make_solver, TaskModel, TaskTerm
 from lpgftw_ros.learning.solvers.forms import DenseForm
 from lpgftw_ros.learning.state import AnyArray, pack_names, StateReader
 from lpgftw_ros.learning.task_run import read_factors, TaskRun, whitened_advantages
-from lpgftw_ros.learning.values import value_features, ValueFunction
+from lpgftw_ros.learning.values import value_features
 
 FREE = '/'
 """Owner of a column whose task was forgotten; no task can have this name."""
@@ -75,11 +75,10 @@ class PgElla(BaseLearner):
     def _basis(self) -> Array:
         return self._columns
 
-    def _first_run(self, task: str, seed: int) -> TaskRun:
+    def _first_factors(self, task: str, seed: int) -> TaskFactors:
         if task not in self._source:
             raise UnknownName('finished STL policy for task', task, self._source)
-        values = ValueFunction.create(self._spec.obs_dim, generator(seed, Purpose.VALUE_INIT))
-        return TaskRun(task, seed, self._revisit_factors(task), values)
+        return self._revisit_factors(task)
 
     def _revisit_factors(self, task: str) -> TaskFactors:
         policy = self._source[task]

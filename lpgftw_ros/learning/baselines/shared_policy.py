@@ -40,7 +40,7 @@ class SharedPolicyLearner(BaseLearner):
     def _basis(self) -> Array:
         return self._theta[:, None]
 
-    def _first_factors(self, seed: int) -> TaskFactors:
+    def _first_factors(self, task: str, seed: int) -> TaskFactors:
         head = initial_head(self._spec, generator(seed, Purpose.POLICY_INIT))
         # per-task sigma restarts at one; a shared sigma is never anything else but committed
         return TaskFactors(np.zeros(1), self._theta.copy(), head, self._log_std.copy())

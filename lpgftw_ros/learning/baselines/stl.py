@@ -26,7 +26,7 @@ class Stl(BaseLearner):
     def _basis(self) -> Array:
         return np.zeros((self._spec.n_parameters, 0))
 
-    def _first_factors(self, seed: int) -> TaskFactors:
+    def _first_factors(self, task: str, seed: int) -> TaskFactors:
         # from the learner's seed, not the task's: all tasks of a trial start alike, as published
         rng = generator(self._seed, Purpose.POLICY_INIT)
         theta, head = initial_theta(self._spec, rng), initial_head(self._spec, rng)

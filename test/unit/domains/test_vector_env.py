@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.domains.vector_env import StepOutcome, TaskVectorEnv
-from lpgftw_ros.errors import InvalidConfig, NonFinite, WrongShape
+from lpgftw_ros.errors import InvalidConfig, LpgftwError, NonFinite, WrongShape
 
 
 class Counter(TaskVectorEnv):
@@ -33,6 +33,18 @@ class Counter(TaskVectorEnv):
 
 def column(*values):
     return np.array(values, dtype=float)[:, None]
+
+
+def test_a_domain_without_rows_cannot_be_made():
+    with pytest.raises(TypeError, match='_step_rows'):
+        TaskVectorEnv(1, Box(-1.0, 1.0, (1,)), Box(-1.0, 1.0, (1,)), 5)
+
+
+def test_a_domain_need_not_have_joints_or_pictures():
+    names, positions, velocities = Counter().joint_state(0)
+    assert (names, positions.size, velocities.size) == ((), 0, 0)
+    with pytest.raises(LpgftwError, match='no pictures'):
+        Counter().render_frame()
 
 
 def test_a_row_that_ended_waits_without_moving_or_paying():
