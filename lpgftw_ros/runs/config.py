@@ -73,13 +73,15 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> 'RunConfig':
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote; settings that are newer than it have their defaults."""
         values = dict(values)
         if (found := values.pop('format', None)) != FORMAT:
             raise InvalidConfig(f'this run folder has format {found}, expected {FORMAT}')
         try:
             values['tasks'], values['hidden'] = tuple(values['tasks']), tuple(values['hidden'])
             values['loop'] = configure(LoopConfig, values['loop'])
+            method_type = LEARNERS[method_of(values['learner'])][0]
+            values['method'] = asdict(configure(method_type, values['method']))
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise InvalidConfig(f'config.yaml is not complete: {error}') from None

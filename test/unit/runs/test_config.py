@@ -107,3 +107,19 @@ def test_another_format_is_refused() -> None:
     values = resolve('mt10', 'lpg-ftw').to_dict() | {'format': 99}
     with pytest.raises(InvalidConfig, match='format 99'):
         RunConfig.from_dict(values)
+
+
+def test_a_setting_newer_than_the_folder_has_its_default() -> None:
+    config = resolve('mt10', 'lpg-ftw')
+    values = config.to_dict()
+    del values['method']['coefficient_start'], values['loop']['threads']
+    assert RunConfig.from_dict(values) == config
+
+
+@pytest.mark.parametrize(
+    'change', [{'learner': 'sac'}, {'method': {'max_kl': -1.0}}, {'method': {'momentum': 0.9}}]
+)
+def test_a_spoilt_folder_is_refused(change: dict) -> None:
+    values = resolve('mt10', 'lpg-ftw').to_dict() | change
+    with pytest.raises((InvalidConfig, UnknownName)):
+        RunConfig.from_dict(values)
