@@ -21,6 +21,7 @@ from lpgftw_ros.nodes.arm_parameters import (
     SawyerSimConfig,
 )
 from lpgftw_ros.nodes.parameters import LearnerConfig, NodeConfig, PolicyConfig
+from lpgftw_ros.nodes.transport import UDP_ONLY_VARIABLE
 from lpgftw_ros.resources import data_folder
 
 _READ = ('policy_file', 'limits_file', 'arm_file', 'model_file')
@@ -98,7 +99,10 @@ def describe_deployment(options: DeployOptions) -> Graph:
         kinds['sawyer_sim'] = SawyerSimConfig
     if not options.policy_file:
         kinds['learner'] = LearnerConfig
-    environment = {'ROS_AUTOMATIC_DISCOVERY_RANGE': options.discovery_range}
+    environment = {
+        'ROS_AUTOMATIC_DISCOVERY_RANGE': options.discovery_range,
+        UDP_ONLY_VARIABLE: '1',
+    }
     processes = tuple(
         Process(
             executable=name,

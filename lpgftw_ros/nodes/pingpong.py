@@ -6,12 +6,12 @@ from rclpy.node import Node
 from std_msgs.msg import Float64MultiArray
 
 from lpgftw_ros.nodes import qos
-from lpgftw_ros.nodes.process import end_with_parent
+from lpgftw_ros.nodes.process import follow_environment
 
 
 def main() -> None:
     """Run until a signal."""
-    end_with_parent()
+    follow_environment()
     rclpy.init()
     node = Node('pingpong')
     pong = node.create_publisher(Float64MultiArray, 'pong', qos.LOCK_STEP)

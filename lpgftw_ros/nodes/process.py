@@ -12,9 +12,11 @@ import rclpy
 from rclpy._rclpy_pybind11 import RCLError
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import get_rmw_implementation_identifier
 
 from lpgftw_ros.errors import LpgftwError
 from lpgftw_ros.nodes.lifecycle import LifelongNode
+from lpgftw_ros.nodes.transport import udp_only, UDP_ONLY_VARIABLE
 
 GRACE = 2.5  # s a node may take to end before it is made to
 PARENT_VARIABLE = 'LPGFTW_PARENT'
@@ -67,7 +69,7 @@ def run(
     make_nodes: Sequence[Callable[[], LifelongNode]], argv: Sequence[str] | None = None
 ) -> int:
     """Host the nodes on one single-threaded executor; return the exit code."""
-    end_with_parent()
+    follow_environment()
     try:
         rclpy.init(args=argv, signal_handler_options=SignalHandlerOptions.NO)
     except RCLError as error:
@@ -96,6 +98,13 @@ def run(
         rclpy.try_shutdown()
         stop.ended()
     return max((node.exit_code or 0 for node in nodes), default=0)
+
+
+def follow_environment() -> None:
+    """Do what the process that started us asked for; before `rclpy.init`."""
+    end_with_parent()
+    if os.environ.get(UDP_ONLY_VARIABLE):
+        os.environ.update(udp_only(get_rmw_implementation_identifier(), os.environ))
 
 
 def end_with_parent() -> None:

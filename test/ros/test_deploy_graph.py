@@ -1,5 +1,6 @@
 """Policy, bridge, guard and a joint-level arm over real DDS, from refusals to a crash."""
 
+from pathlib import Path
 import signal
 import time
 
@@ -49,6 +50,14 @@ def ready(cell):
 def test_nothing_starts_by_itself(cell):
     cell.watch(3.0)
     assert (cell.sent, cell.asked) == ([], [])
+
+
+def test_no_process_can_be_held_up_by_shared_memory(cell):
+    for name, process in cell.processes.items():
+        threads = {path.read_text() for path in Path(f'/proc/{process.pid}/task').glob('*/comm')}
+        middleware = {thread.split('.')[1] for thread in threads if thread.startswith('dds.')}
+        assert 'udp' in middleware, name
+        assert 'shm' not in middleware, name
 
 
 def test_a_guard_beside_a_second_writer_is_refused(cell):
