@@ -174,6 +174,16 @@ class BaseLearner(TaskBook):
         reader.finish()
         vars(self).update(vars(fresh))
 
+    def adopt(self, shared: dict[str, AnyArray]) -> None:
+        """Replace all that was learned by another learner's; the version counts on."""
+        if self.running is not None:
+            raise LearnerMisuse(f'{self.running} is in training; stop it first')
+        version = self._version
+        self.load_state(self.state(['run']) | shared)
+        for task in tuple(self._parked):
+            self.forget_task(task)
+        self._version = max(self._version, version) + 1
+
     def _read(self, reader: StateReader) -> None:
         """Read everything; replaces attributes, never changes what they hold.
 

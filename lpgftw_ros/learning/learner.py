@@ -121,3 +121,10 @@ class Learner(Protocol):
 
     def load_state(self, state: dict[str, Array]) -> None:
         """Replace the whole state; raise `StateMismatch` and change nothing if it does not fit."""
+
+    def adopt(self, shared: dict[str, Array]) -> None:
+        """Replace all that was learned by another learner's (`base`, `models`, `replay`).
+
+        Nothing may be running. Tasks the other had parked are left out, and the version counts
+        on. Raises `StateMismatch` and changes nothing if the state does not fit.
+        """

@@ -65,7 +65,7 @@ class LpgFtw(BaseLearner):
         if k == 0 and not grows:
             names = ', '.join(sorted(self._reserved))
             raise LearnerMisuse(
-                f'every column waits for a parked task; continue or forget {names}'
+                f'every column waits for a parked task; continue one of them first: {names}'
             )
         # the first column is where single-task learning starts
         rng = generator(seed if k else self._seed, Purpose.POLICY_INIT)

@@ -76,7 +76,7 @@ class Learner(LifelongNode):
         """Release the run folder."""
         if self.worker is None:
             return
-        self.worker.close()
+        self.worker.close(timeout=None)  # whoever opens the folder next must be alone in it
         self._desk.close()
         self._goals.close()
         self._rollouts.close()

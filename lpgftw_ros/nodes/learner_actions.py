@@ -121,6 +121,7 @@ class LearnerActions:
 
     def _give_up(self, training: '_Training') -> None:
         self._worker.give_up(training.handle.request.task)
+        self.on_progress()  # what it came to
         training.end('cancelled')
 
     def on_progress(self) -> None:

@@ -1,9 +1,12 @@
 """The learner's services: they check, answer at once, and leave the work to the worker."""
 
 from collections.abc import Callable
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.task import Future
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces.msg import TaskState
@@ -21,6 +24,7 @@ class LearnerServices:
 
     def __init__(self, node: LifelongNode, worker: TrainingWorker, suite: Suite) -> None:
         self._node, self._worker, self._suite = node, worker, suite
+        self._group = ReentrantCallbackGroup()  # one that waits must not keep the others waiting
         self._services = (
             node.create_service(ListTasks, 'list_tasks', self._on_list),
             self._create(SwitchTask, 'switch_task', self._on_switch),
@@ -34,13 +38,14 @@ class LearnerServices:
     def _create(self, kind: Any, name: str, answer: Callable[[Any, Any], Any]) -> Any:
         """Offer a service that needs a worker to leave the work to."""
 
-        def on_request(request: Any, response: Any) -> Any:
+        async def on_request(request: Any, response: Any) -> Any:
             if not self._node.active:
                 response.message = f'the learner is {self._node.state}; activate it first'
                 return response
-            return answer(request, response)
+            answered = answer(request, response)
+            return await answered if isawaitable(answered) else answered
 
-        return self._node.create_service(kind, name, on_request)
+        return self._node.create_service(kind, name, on_request, callback_group=self._group)
 
     def close(self) -> None:
         """Close all services."""
@@ -113,38 +118,28 @@ class LearnerServices:
         elif not path.parent.is_dir():
             response.message = f'there is no folder {path.parent}'
         else:
-            self._later(lambda: self._worker.session.export_knowledge(path), f'saved {path}')
+            self._worker.do(lambda: self._worker.save(path))
             response.success, response.message = True, f'will be written to {path}'
         return response
 
-    def _on_load(
+    async def _on_load(
         self, request: LoadKnowledge.Request, response: LoadKnowledge.Response
     ) -> LoadKnowledge.Response:
         path, worker = Path(request.path).expanduser().absolute(), self._worker
-        response.version = worker.knowledge.version
-        response.tasks = list(worker.knowledge.tasks)
         running = worker.session.learner.running
         if not request.path or not path.exists():
             response.message = f"there is no file or run folder '{request.path}'"
         elif running is not None:
             response.message = f'{running} is in training; call stop first'
         else:
-            self._later(lambda: worker.session.import_knowledge(path), f'loaded {path}')
-            response.success, response.message = True, f'loading {path}; status tells the outcome'
+            done: Future = Future(executor=self._node.executor)
+            worker.do(lambda: worker.load(path)).add_done_callback(done.set_result)
+            problem = (await done).exception()
+            response.success = problem is None
+            response.message = f'loaded {path}' if problem is None else str(problem)
+        response.version = worker.knowledge.version
+        response.tasks = list(worker.knowledge.tasks)
         return response
-
-    def _later(self, command: Any, done: str) -> None:
-        worker = self._worker
-
-        def run() -> None:
-            try:
-                command()
-                worker.message = done
-            except Exception as error:
-                worker.message = f'failed: {error}'
-                self._node.get_logger().error(worker.message)
-
-        worker.do(run)
 
     def _on_pause(self, response: Trigger.Response, *, paused: bool) -> Trigger.Response:
         worker = self._worker

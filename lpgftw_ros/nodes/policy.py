@@ -37,6 +37,7 @@ class Policy(LifelongNode):
     def __init__(self) -> None:
         super().__init__('policy')
         self.server = PolicyServer()
+        self.server.active = False
         self.colocated = False
         """True where the bridge of the same process calls `server` itself."""
         self._waiting: Observations | None = None
@@ -65,6 +66,15 @@ class Policy(LifelongNode):
             self._closing.clear()
             self._thread = threading.Thread(target=self._serve, daemon=True, name='answers')
             self._thread.start()
+
+    def activate(self) -> None:
+        """Begin to answer."""
+        self.server.active = True
+        self._look_again()
+
+    def deactivate(self) -> None:
+        """Leave whoever asks waiting."""
+        self.server.active = False
 
     def cleanup(self) -> None:
         """Close topics."""
@@ -145,7 +155,7 @@ class Policy(LifelongNode):
         answer = Actions()
         while not self._closing.is_set():
             message = self._observations.take(IDLE_PERIOD)
-            if message is not None and self.active:
+            if message is not None:
                 if self._waiting is None:  # the same question may come again
                     self._waiting_since = time.monotonic()
                 self._waiting = message

@@ -52,6 +52,8 @@ class PolicyServer:
     def __init__(self) -> None:
         self.knowledge: Knowledge | None = None
         self.training: TrainingPolicy | None = None
+        self.active = True
+        """False while nobody may be answered; whoever asks is told to wait."""
         self._snapshot: tuple[tuple[str, int, int], PolicySnapshot] | None = None
         self._noise: tuple[tuple[int, int, int], ExplorationNoise] | None = None
         self._lock = threading.Lock()  # policies arrive in one thread and act in another
@@ -69,6 +71,8 @@ class PolicyServer:
     def policy(self, task: str, policy_version: int, knowledge_version: int) -> PolicySnapshot:
         """Compose the policy asked for, once per version."""
         key = (task, policy_version, knowledge_version)
+        if not self.active:
+            raise NotYet('the policy node is not active')
         with self._lock:
             if self._snapshot is None or self._snapshot[0] != key:
                 self._snapshot = (key, self._compose(*key))

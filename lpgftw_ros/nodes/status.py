@@ -43,7 +43,7 @@ def status_message(session: Session, worker: TrainingWorker, run_id: str) -> Lea
         visit=NAN if visit is None else float(visit.number),
         visits=float(len(session.lifelong.visits) + len(session.lifelong.queue)),
         iteration=float(session.learner.iteration) if session.learner.running else NAN,
-        iterations=float(session.config.loop.iterations),
+        iterations=float((visit or session.config.loop).iterations),
         columns=float(knowledge.basis.shape[1]),
         knowledge_version=float(knowledge.version),
         policy_version=float(worker.policy_version),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 import logging
+from pathlib import Path
 import queue
 import threading
 import time
@@ -18,7 +19,7 @@ from lpgftw_ros.runs.requests import Collect, Done, Idle, Request
 from lpgftw_ros.runs.session import Session
 
 log = logging.getLogger(__name__)
-Mode = Literal['idle', 'training', 'evaluating', 'acting', 'switching', 'paused']
+Mode = Literal['idle', 'training', 'evaluating', 'acting', 'paused']
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ class TrainingWorker:
         self._thread = threading.Thread(target=self._run, name='training', daemon=True)
         self._thread.start()
 
-    def close(self, timeout: float = 2.0) -> None:
-        """Stop after what is running; finished iterations are on disk."""
+    def close(self, timeout: float | None = 2.0) -> None:
+        """Stop after what is running, waited for so long; finished iterations are on disk."""
         self._closing.set()
         self._commands.put((lambda: None, Future()))
         if self._thread is not None:
@@ -104,7 +105,7 @@ class TrainingWorker:
         """Make a task the active one; a running one is parked."""
         if learn:
             self.session.lifelong.learn(task, iterations, trajectories)
-        elif self.active != task or self.session.lifelong.current is not None:
+        else:
             self.session.lifelong.hold()
         self.active, self.paused = task, False
         self.mode = 'training' if learn else 'acting'
@@ -137,16 +138,27 @@ class TrainingWorker:
         self.message = f'{task} was given up'
         self.session.save()
 
+    def save(self, path: Path) -> None:
+        """Write all that was learned to a file."""
+        self.session.export_knowledge(path)
+        self.message = f'saved {path}'
+
+    def load(self, path: Path) -> None:
+        """Replace all that was learned, and tell the graph before anybody is answered."""
+        self.session.import_knowledge(path)
+        self.message = f'loaded {path}'
+        self._outside.announce(self)
+
     def evaluate(self, task: str, n: int, seed: int, explore: bool) -> Batch:
-        """Run a finished or parked task's policy without learning."""
-        knowledge = self.session.learner.knowledge()
-        lifelong = self.session.lifelong
-        running = lifelong.current is not None and lifelong.current.task == task
-        if not running:
+        """Run the policy of a task as it is now, without learning."""
+        learner, visit = self.session.learner, self.session.lifelong.current
+        knowledge, version = learner.knowledge(), 0
+        if visit is not None and learner.running == task:
+            version = self.policy_version = policy_version(self.session, visit.number)
+        else:
             knowledge.policy(task)
         before = (self.mode, self.active)
         self.mode, self.active, self.state = 'evaluating', task, 'evaluating'
-        version = self.policy_version if running else 0
         rollout_id = (1 << 62) | (seed & (2**61 - 1))
         goal = RolloutGoal(task, n, rollout_id, seed, explore, version, knowledge.version)
         try:
@@ -194,6 +206,8 @@ class TrainingWorker:
                 future.set_exception(LpgftwError('the learner is shutting down'))
                 raise
             except Exception as error:
+                self.message = f'failed: {error}'
+                log.warning('a command failed: %s', error)
                 future.set_exception(error)
             self._outside.announce(self)
 
@@ -222,7 +236,7 @@ class TrainingWorker:
         self.state = 'sampling' if learns else 'evaluating'
         self.finished.clear()
         if request.running:
-            self.policy_version = policy_version(self.session, request)
+            self.policy_version = policy_version(self.session, request.visit)
         goal = RolloutGoal(
             task=request.task,
             n_trajectories=request.n_trajectories,
@@ -241,13 +255,13 @@ class TrainingWorker:
         self._outside.announce(self)
 
 
-def policy_version(session: Session, request: Request) -> int:
+def policy_version(session: Session, visit: int) -> int:
     """Return a number that stands for one policy of the run: a repeated iteration repeats it."""
-    return (request.visit + 1) * 1_000_000 + session.learner.iteration + 1
+    return (visit + 1) * 1_000_000 + session.learner.iteration + 1
 
 
 def rollout_id(session: Session, request: Request) -> int:
     """Return the number of a rollout: the same request has the same one after a restart."""
     position = session.lifelong.visits[request.visit].position
     final = 500_000 if request.stage.name.startswith('final') else 0
-    return (request.visit + 1) * 1_000_000 + position + final + int(request.explore)
+    return (request.visit + 1) * 1_000_000 + final + 2 * position + int(request.explore)

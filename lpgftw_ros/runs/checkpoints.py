@@ -90,13 +90,19 @@ class CheckpointStore:
             raise StateMismatch('no checkpoint can be used: ' + '; '.join(problems))
         return None
 
-    def read_base(self) -> dict[str, Array]:
-        """Return the shared knowledge of the newest whole checkpoint."""
-        for name in (NEWEST, BEFORE):
-            number = read_info(self.folder / name).get('base')
-            if number is not None:
-                return self._load_base(number)
-        raise StateMismatch(f'{self.folder} has no checkpoint to read')
+    def read_shared(self) -> dict[str, Array]:
+        """Return all but the running task of the newest whole checkpoint."""
+        problems = [f'{self.folder} has no checkpoint to read']
+        for path in (self.folder / name for name in (NEWEST, BEFORE)):
+            if path.exists():
+                try:
+                    arrays, info = read_arrays(path)
+                    replay = {n: a for n, a in arrays.items() if n.startswith('replay/')}
+                    shared = self._load_base(info['base']) | self._replay.load(info['chunks'])
+                    return shared | replay
+                except StateMismatch as error:
+                    problems.append(str(error))
+        raise StateMismatch('; '.join(problems[1:] or problems))
 
     def _load_base(self, number: int) -> dict[str, Array]:
         arrays, info = read_arrays(self._task_file(number))

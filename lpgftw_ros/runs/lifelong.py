@@ -5,7 +5,7 @@ own or the ROS graph) samples them and calls `feed`. Between the two, `run_backg
 another thread: it fits the value function while the next rollout is sampled.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lpgftw_ros.errors import LearnerMisuse
@@ -16,7 +16,14 @@ from lpgftw_ros.learning.randomness import derive_seed, Purpose
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.records import iteration_row, score, update_row
 from lpgftw_ros.runs.requests import Collect, Done, Evaluate, Idle, Request
-from lpgftw_ros.runs.visits import evaluation_seed, program_length, Stage, stage_at, Visit
+from lpgftw_ros.runs.visits import (
+    evaluation_seed,
+    program_length,
+    Stage,
+    stage_at,
+    Visit,
+    VisitState,
+)
 
 FINAL_STAGES = ('final', 'final_stochastic')
 
@@ -131,23 +138,20 @@ class Lifelong:
     def learn(self, task: str, iterations: int = 0, trajectories: int = 0) -> None:
         """Learn this task now; a running one is parked and comes next in the queue.
 
-        A new visit takes other numbers of iterations and trajectories if they are given.
+        Other numbers of iterations and trajectories than configured hold for this visit.
         """
         self.held = False
-        if self.current is not None and self.current.task == task:
+        if self.current is not None and self.learner.running == task:
+            self.current.aim_at(iterations, trajectories)
             return
-        if self.current is not None:
-            self.queue.insert(0, self.current.task)
-        self._park()
+        self._set_back()
+        self._begin(task, iterations, trajectories)
         if task in self.queue:
             self.queue.remove(task)
-        self._begin(task, iterations, trajectories)
 
     def hold(self) -> None:
         """Park the running task and wait; `release` goes on with it."""
-        if self.current is not None:
-            self.queue.insert(0, self.current.task)
-        self._park()
+        self._set_back()
         self.held = True
 
     def release(self) -> None:
@@ -156,24 +160,36 @@ class Lifelong:
 
     def drop(self) -> None:
         """Cancel the running visit; a revisited task is as before."""
-        self.run_background()
-        if self._current is None:
-            return
-        self.learner.cancel_task()
-        self.visits[self._current].state = 'cancelled'
-        self._current = None
-        self._base_changed = True
+        self._leave('cancelled', self.learner.cancel_task)
 
     def set_aside(self) -> None:
         """Park the running task; the queue goes on without it."""
-        self._park()
+        self._leave('parked', self.learner.park_task)
 
-    def _park(self) -> None:
+    def forget_progress(self) -> None:
+        """Note that all that was learned is another's now: no parked visit can go on."""
+        for visit in self.visits:
+            if visit.state == 'parked':
+                visit.state = 'cancelled'
+            visit.forget(FINAL_STAGES)
+
+    def _set_back(self) -> None:
+        """Park the running task; it comes next in the queue."""
+        running = self.learner.running
+        self.set_aside()
+        if running is not None:
+            self.queue.insert(0, running)
+
+    def _leave(self, state: VisitState, leave_task: Callable[[], None]) -> None:
+        """End the running visit; one whose task is folded in only lacks measurements."""
         self.run_background()
         if self._current is None:
             return
-        self.learner.park_task()
-        self.visits[self._current].state = 'parked'
+        if self.learner.running is None:
+            state = 'finished'
+        else:
+            leave_task()
+        self.visits[self._current].state = state
         self._current = None
         self._base_changed = True
 
@@ -185,13 +201,9 @@ class Lifelong:
         if parked:
             visit = parked[0]
         else:
-            visit = Visit(
-                number=len(self.visits),
-                task=task,
-                iterations=iterations or self.config.loop.iterations,
-                trajectories=trajectories or self.config.loop.trajectories,
-                known=(),
-            )
+            loop = self.config.loop
+            visit = Visit(len(self.visits), task, loop.iterations, loop.trajectories, known=())
+        visit.aim_at(iterations, trajectories)
         if visit.finished_iterations < visit.iterations or not visit.known:
             finished = [v.task for v in self.visits if v.state == 'finished']
             visit.known = tuple(dict.fromkeys((*finished, task)))
@@ -202,8 +214,7 @@ class Lifelong:
         visit.state = 'running'
         self._current = visit.number
         for other in self.visits:
-            for name in FINAL_STAGES:
-                other.scores.pop(name, None)
+            other.forget(FINAL_STAGES)
 
     def _stage_request(self, visit: Visit) -> Request:
         stage = stage_at(self.config, visit)
@@ -228,7 +239,7 @@ class Lifelong:
 
     def _final_request(self) -> Evaluate | None:
         for visit in self.visits:
-            if visit.state != 'finished':
+            if visit.state != 'finished' or self.learner.phase(visit.task) != 'finished':
                 continue
             for name in FINAL_STAGES:
                 explore = name == 'final_stochastic'

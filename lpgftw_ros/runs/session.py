@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any
 
 from lpgftw_ros.domains.suites import load_suite
-from lpgftw_ros.errors import LearnerMisuse
 from lpgftw_ros.learning.batch import Batch
 from lpgftw_ros.learning.learner import Learner
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
@@ -122,13 +121,12 @@ class Session:
 
     def import_knowledge(self, path: Path) -> None:
         """Replace what was learned by that of a file or run folder; nothing may be running."""
-        if self.learner.running is not None:
-            raise LearnerMisuse(f'{self.learner.running} is in training; stop it first')
         if path.is_dir():
-            shared = CheckpointStore(path / 'checkpoints').read_base()
+            shared = CheckpointStore(path / 'checkpoints').read_shared()
         else:
             shared = learner_part(read_arrays(path)[0])
-        self.learner.load_state(self.learner.state(['run']) | shared)
+        self.learner.adopt(shared)
+        self.lifelong.forget_progress()
         self.store.save_base(self.learner)
         self.store.save_iteration(self.learner, self._info())
 

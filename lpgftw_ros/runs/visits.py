@@ -1,12 +1,15 @@
 """A visit: one stay at one task, from its first evaluation to its last."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 import zlib
 
+from lpgftw_ros.errors import LearnerMisuse
 from lpgftw_ros.learning.randomness import derive_seed, Purpose
 from lpgftw_ros.runs.config import RunConfig
+
+VisitState = Literal['running', 'parked', 'finished', 'cancelled']
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Visit:
     trajectories: int
     known: tuple[str, ...]
     """Tasks finished before this visit, and its own."""
-    state: Literal['running', 'parked', 'finished', 'cancelled'] = 'running'
+    state: VisitState = 'running'
     position: int = 0
     """Index into the visit's program."""
     steps: int = 0
@@ -53,6 +56,21 @@ class Visit:
     def finished_iterations(self) -> int:
         """How many policy steps this visit has behind it."""
         return min(max(self.position - 2, int(self.position == 2)), self.iterations)
+
+    def aim_at(self, iterations: int, trajectories: int) -> None:
+        """Go on to this many iterations, with so many trajectories each; 0 keeps a number."""
+        done = self.finished_iterations
+        if iterations and iterations < done:
+            raise LearnerMisuse(f'{self.task} has {done} iterations behind it, not {iterations}')
+        if iterations > self.iterations and self.position > self.iterations + 2:
+            raise LearnerMisuse(f'{self.task} has all its iterations and is being folded in')
+        self.iterations = iterations or self.iterations
+        self.trajectories = trajectories or self.trajectories
+
+    def forget(self, scores: Iterable[str]) -> None:
+        """Drop measurements that no longer hold."""
+        for name in scores:
+            self.scores.pop(name, None)
 
 
 def stage_at(config: RunConfig, visit: Visit) -> Stage:

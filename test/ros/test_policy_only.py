@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 import pytest
 from std_srvs.srv import Trigger
 
@@ -78,6 +80,21 @@ def test_episodes_follow_the_active_task_until_stop(graph) -> None:
     client.until(lambda: False, 0.7)
     assert len(heard) == count
     assert client.call(SwitchTask, 'switch_task', task='g-08').success
+
+
+def test_an_inactive_policy_answers_nobody(graph) -> None:
+    client, up = graph
+    heard = tasks_run(client)
+    assert client.call(Trigger, 'sim_bridge/run').success
+    assert client.until(lambda: heard), up.output
+    for step in (Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE):
+        change = client.call(ChangeState, 'policy/change_state', transition=Transition(id=step))
+        assert change.success
+        client.until(lambda: False, 0.5)  # the episode that had its answer ends
+        count = len(heard)
+        goes_on = client.until(lambda count=count: len(heard) > count, 2.0)
+        assert goes_on == (step == Transition.TRANSITION_ACTIVATE), up.output
+    assert client.call(Trigger, 'sim_bridge/stop').success
 
 
 def test_the_bridge_loads_tasks_of_its_suite(graph) -> None:

@@ -116,7 +116,7 @@ def test_train_action_gives_feedback_and_a_cancelled_revisit_restores_everything
 
 
 def test_services_answer_at_once_in_the_middle_of_training(graph) -> None:
-    client, up, _ = graph
+    client, up, out = graph
     client.send_goal(TrainTask, 'train_task', task='g-08', iterations=100_000)
     assert client.until(lambda: not math.isnan(client.latest['status'].return_mean)), up.output
     seconds = []
@@ -128,12 +128,17 @@ def test_services_answer_at_once_in_the_middle_of_training(graph) -> None:
         seconds.append(time.monotonic() - started)
     print(f'median {statistics.median(seconds):.4f} s, worst {max(seconds):.4f} s')
     assert client.latest['status'].task == 'g-08'  # it went on learning meanwhile
-    for trigger, state in (('pause', 'paused'), ('resume', 'sampling'), ('stop', 'idle')):
-        assert client.call(Trigger, trigger).success
-        assert client.until(
-            lambda state=state: client.latest['status'].state in (state, 'learning'), 20.0
-        )
+    assert client.latest['status'].iterations == 100_000
+    assert client.call(Trigger, 'pause').success
+    assert client.until(lambda: client.latest['status'].state == 'paused', 20.0)
+    done = len(metrics(out))
+    assert not client.until(lambda: len(metrics(out)) > done, 2.0)
+    assert client.call(Trigger, 'resume').success
+    assert client.until(lambda: len(metrics(out)) > done + 2, 20.0)
+    assert client.call(Trigger, 'stop').success
     assert client.until(lambda: client.latest['status'].state == 'idle', 20.0)
+    done = len(metrics(out))
+    assert not client.until(lambda: len(metrics(out)) > done, 2.0)
 
 
 def test_evaluate_save_and_load(graph, tmp_path: Path) -> None:
@@ -151,7 +156,15 @@ def test_evaluate_save_and_load(graph, tmp_path: Path) -> None:
     assert client.until(path.exists, 20.0), up.output
     theta = knowledge(client).policy('g-08').theta
     assert client.result(client.send_goal(TrainTask, 'train_task', task='g-06')).result.success
-    assert client.call(LoadKnowledge, 'load_knowledge', path=str(path)).success
-    assert client.until(lambda: list(knowledge(client).tasks) == ['g-08', 'g-12'], 20.0)
+    loaded = client.call(LoadKnowledge, 'load_knowledge', path=str(path))
+    assert (loaded.success, list(loaded.tasks)) == (True, ['g-08', 'g-12'])
+    assert client.until(lambda: knowledge(client).version == loaded.version, 20.0)
     np.testing.assert_array_equal(knowledge(client).policy('g-08').theta, theta)
-    assert not client.call(LoadKnowledge, 'load_knowledge', path='/nowhere').success
+    spoilt = tmp_path / 'spoilt.safetensors'
+    spoilt.write_bytes(path.read_bytes()[:-100])
+    for wrong in ('/nowhere', str(spoilt)):
+        answer = client.call(LoadKnowledge, 'load_knowledge', path=wrong)
+        assert (answer.success, answer.version) == (False, loaded.version)
+    again = client.result(client.send_goal(EvaluateTask, 'evaluate_task', task='g-08'))
+    assert again.result.success
+    assert client.result(client.send_goal(TrainTask, 'train_task', task='g-10')).result.success

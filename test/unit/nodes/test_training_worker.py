@@ -8,7 +8,8 @@ import time
 import pytest
 
 from lpgftw_ros.domains.sampler import Sampler
-from lpgftw_ros.errors import UnknownName
+from lpgftw_ros.errors import LpgftwError, UnknownName
+from lpgftw_ros.nodes.policy_server import PolicyServer, TrainingPolicy
 from lpgftw_ros.nodes.training_worker import Interrupted, TrainingWorker
 from lpgftw_ros.runs.config import resolve
 from lpgftw_ros.runs.driver import drive, open_session, policy_spec
@@ -28,29 +29,33 @@ OVERRIDES = {'iterations': 2, 'trajectories': 3, 'max_columns': 2, 'evaluation_e
 
 
 class InProcess:
-    """The graph around a worker, without the graph."""
+    """The graph around a worker, without the graph: goals are answered by what was announced."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler, self.modes, self.closing = sampler, [], threading.Event()
+        self.goals, self.server = [], PolicyServer()
+        self.after = lambda goal: None
+        """Called when a rollout is over; what it queues comes before the next one."""
 
     def announce(self, worker: TrainingWorker) -> None:
-        self.worker = worker
-        worker.knowledge = worker.session.learner.knowledge()
+        learner = worker.session.learner
+        worker.knowledge = learner.knowledge()
+        self.server.set_knowledge(worker.knowledge)
+        if learner.running is not None and worker.policy_version:
+            versions = (worker.policy_version, worker.knowledge.version)
+            self.server.set_training(TrainingPolicy(learner.running, *versions, learner.factors()))
         self.modes.append((worker.active, worker.mode))
 
     def collect(self, goal, beside):
         if self.closing.is_set():
             raise Interrupted
-        learner = self.worker.session.learner
-        knowledge = learner.knowledge()
-        in_training = goal.policy_version > 0
-        policy = (
-            knowledge.compose(learner.factors()) if in_training else knowledge.policy(goal.task)
-        )
+        self.goals.append(goal)
+        policy = self.server.policy(goal.task, goal.policy_version, goal.knowledge_version)
         batch = self.sampler.collect(
             goal.task, policy, goal.n_trajectories, goal.seed, goal.explore
         )
         beside()
+        self.after(goal)
         return batch
 
 
@@ -135,3 +140,68 @@ def test_a_closed_worker_goes_on_where_it_stopped(config, tmp_path: Path) -> Non
             each.close()
             each.session.folder.close()
     assert rows(tmp_path / 'parts') == rows(tmp_path / 'whole')
+
+
+def test_every_rollout_has_a_number_of_its_own(config, tmp_path: Path) -> None:
+    with Sampler(config.suite, 1) as sampler:
+        worker, outside = open_worker(config, tmp_path / 'run', sampler, empty=False)
+        worker.start()
+        assert worker.finished.wait(60.0)
+        worker.close()
+        worker.session.folder.close()
+    ids = [goal.rollout_id for goal in outside.goals]
+    assert len(ids) > 10
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_task_can_be_evaluated_between_any_two_rollouts(config, tmp_path: Path) -> None:
+    asked = []
+    with Sampler(config.suite, 1) as sampler:
+        worker, outside = open_worker(config, tmp_path / 'run', sampler, empty=False)
+
+        def evaluate_too(goal) -> None:
+            if goal.rollout_id < 1 << 62:  # the run's own
+                asked.append(worker.do(lambda: worker.evaluate(goal.task, 1, 5, True)))
+
+        outside.after = evaluate_too
+        worker.start()
+        assert worker.finished.wait(60.0)
+        assert worker.failed is None
+        worker.close()
+        worker.session.folder.close()
+    assert len(asked) > 10
+    assert [future.exception() for future in asked if future.done()] == [None] * len(asked)
+
+
+def test_acting_begins_also_while_the_last_measurements_are_taken(config, tmp_path: Path) -> None:
+    with Sampler(config.suite, 1) as sampler:
+        worker, outside = open_worker(config, tmp_path / 'run', sampler, empty=False)
+
+        def act_at_last(goal) -> None:
+            if worker.session.learner.running is None:
+                worker.do(lambda: worker.switch('light', False))
+                outside.after = lambda goal: None
+
+        outside.after = act_at_last
+        worker.start()
+        end = time.monotonic() + 60.0
+        while (worker.state, worker.mode) != ('idle', 'acting') and time.monotonic() < end:
+            time.sleep(0.01)
+        assert (worker.state, worker.mode, worker.active) == ('idle', 'acting', 'light')
+        assert [goal.task for goal in outside.goals] == ['light'] * len(outside.goals)
+        assert [visit.state for visit in worker.session.lifelong.visits] == ['finished']
+        worker.close()
+        worker.session.folder.close()
+
+
+def test_a_command_that_fails_says_why(config, tmp_path: Path) -> None:
+    with Sampler(config.suite, 1) as sampler:
+        worker, _ = open_worker(config, tmp_path / 'run', sampler, empty=True)
+        worker.start()
+        worker.do(lambda: worker.switch('light', True)).result(20.0)
+        refused = worker.do(lambda: worker.load(tmp_path / 'nothing.safetensors'))
+        with pytest.raises(LpgftwError):
+            refused.result(20.0)
+        assert worker.message.startswith('failed: ')
+        worker.close()
+        worker.session.folder.close()
