@@ -122,7 +122,10 @@ class Learner(LifelongNode):
 
     def collect(self, goal: RolloutGoal, beside: Callable[[], None]) -> Batch:
         """Ask the bridge for a rollout and wait for it."""
-        return self._rollouts.collect(goal, beside)
+        batch = self._rollouts.collect(goal, beside)
+        if physics := self._rollouts.physics[goal.task]:
+            self.session.note_physics(goal.task, physics)
+        return batch
 
     def announce(self, worker: TrainingWorker) -> None:
         """Publish what changed since the last time."""

@@ -82,12 +82,17 @@ class LockStep:
     def _accepted(
         self, running: RunningRollout, message: Actions, shape: tuple[int, int]
     ) -> Array | None:
-        """Return the actions of an answer to the present step, None for any other message."""
+        """Return the actions of an answer to the present step, None for any other message.
+
+        A refusal raises: asking again would not help.
+        """
         rollout = running.rollout
         echo = (message.rollout_id, message.step, message.first)
         if echo != (running.goal.rollout_id, rollout.step, rollout.first):
             self._drop(running, 'an answer to another rollout or step')
             return None
+        if message.refusal:
+            raise LpgftwError(f'the policy node refuses: {message.refusal}')
         try:
             return from_field('actions', message.data, shape)
         except LpgftwError as error:

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 
+import numpy as np
+
 from lpgftw_interfaces.msg import Actions, KnowledgeBase, Observations, TaskPolicy
 from lpgftw_ros.errors import LpgftwError
 from lpgftw_ros.nodes import qos
@@ -27,6 +29,7 @@ from lpgftw_ros.nodes.serving import TaskDesk
 
 IDLE_PERIOD = 0.5  # s between looks at whether the node is to end
 RECENT = 10.0  # s a refused message stays a warning
+NOTHING = np.zeros((0, 0))
 
 
 class Policy(LifelongNode):
@@ -171,9 +174,11 @@ class Policy(LifelongNode):
                 self.get_logger().warning(f'waiting: {reason}', throttle_duration_sec=5.0)
             return
         except LpgftwError as error:
-            self._waiting = None
-            self._refuse(f'observation dropped: {error}')
-            return
+            self._refuse(f'observation refused: {error}')
+            actions, answer.refusal = NOTHING, str(error)
+        else:
+            answer.refusal = ''
+            self._answers += 1
         self._waiting = None
         answer.task, answer.rollout_id = message.task, message.rollout_id
         answer.step, answer.first = message.step, message.first
@@ -182,7 +187,6 @@ class Policy(LifelongNode):
         answer.n, answer.dim = actions.shape
         answer.data = to_field(actions)
         self._actions.publish(answer)
-        self._answers += 1
 
 
 def _query(message: Observations) -> Query:

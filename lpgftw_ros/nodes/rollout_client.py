@@ -35,6 +35,8 @@ class RolloutClient:
         self._news = threading.Condition()
         self._batches: dict[int, Batch] = {}
         self._wanted: RolloutGoal | None = None
+        self.physics: dict[str, str] = {}
+        """Task -> fingerprint of the physics its last trajectories came from."""
         self._heard = 0.0
         self._problem, self._problem_since = '', 0.0
         self.retries = 0
@@ -165,6 +167,7 @@ class RolloutClient:
             )
             return
         with self._news:
+            self.physics[message.task] = message.physics
             self._batches[message.rollout_id] = batch
             self._news.notify_all()
 

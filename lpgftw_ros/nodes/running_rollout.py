@@ -31,6 +31,8 @@ class RunningRollout:
         self.asked = math.inf
         """When the answer that is waited for was asked for."""
         self.shown = 0.0
+        self.physics = ''
+        """Fingerprint of the task's physics, where there is one."""
         self.step_seconds = self.wait_seconds = 0.0
         self.dropped = 0
         self._message: Observations | None = None
@@ -95,6 +97,7 @@ class RunningRollout:
     def trajectories(self, batch: Batch) -> Trajectories:
         """Return the finished batch as a message."""
         goal, message = self.goal, batch_to_msg(batch)
+        message.physics = self.physics
         for name in ('rollout_id', 'seed', 'explore', 'policy_version', 'knowledge_version'):
             setattr(message, name, getattr(goal, name))
         message.step_seconds, message.wait_seconds = self.step_seconds, self.wait_seconds

@@ -9,6 +9,7 @@ from sensor_msgs.msg import Image, JointState
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces.srv import LoadTask
+from lpgftw_ros.domains.fingerprint import task_fingerprint
 from lpgftw_ros.domains.rollout import Rollout
 from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.domains.vector_env import TaskVectorEnv
@@ -36,6 +37,7 @@ class SimBridge(Bridge):
         self.policy_server: PolicyServer | None = None
         """The policy of the same process: it is then called directly instead of by messages."""
         self._imaged = 0.0
+        self._physics: dict[str, str] = {}
 
     def configure(self) -> None:
         """Open the suite; environments are built when a task is asked for."""
@@ -72,6 +74,7 @@ class SimBridge(Bridge):
 
     def roll_out(self, running: RunningRollout) -> None:
         """Act with the policy of this process if there is one, else ask the policy node."""
+        running.physics = self._physics_of(running.goal.task)
         if self.policy_server is None:
             super().roll_out(running)
             return
@@ -83,6 +86,12 @@ class SimBridge(Bridge):
             running.parts, policy, goal.explore, lambda actions: self._watch(running, actions)
         )
         running.step_seconds = time.monotonic() - started
+
+    def _physics_of(self, task: str) -> str:
+        """Return the fingerprint of a task's physics, taken once."""
+        if task not in self._physics:
+            self._physics[task] = task_fingerprint(self._sampler.suite, task)
+        return self._physics[task]
 
     def _policy_here(self, server: PolicyServer, running: RunningRollout) -> PolicySnapshot:
         """Return the policy the goal names; one that is on its way is waited for."""

@@ -56,6 +56,7 @@ class Session:
         self.last_rows: dict[int, dict[str, Any]] = {}
         """Visit -> its last row since this process began."""
         self._on_row = on_row
+        self._physics: dict[str, str] = {}
         try:
             seed = derive_seed(config.loop.seed, Purpose.POLICY_INIT)
             self.learner: Learner = make_learner(
@@ -185,6 +186,9 @@ class Session:
 
     def note_physics(self, task: str, digest: str) -> None:
         """Remember the physics a task was learned under; say so if it is another now."""
+        if self._physics.get(task) == digest:
+            return
+        self._physics[task] = digest
         saved = self.folder.read_json('fingerprint.json')
         before = saved.setdefault('physics', {}).setdefault(task, digest)
         if before != digest:

@@ -8,6 +8,7 @@ from lifecycle_msgs.srv import ChangeState
 import pytest
 from std_srvs.srv import Trigger
 
+from lpgftw_interfaces.action import CollectRollouts
 from lpgftw_interfaces.msg import ActiveTask, Trajectories
 from lpgftw_interfaces.srv import ListTasks, LoadTask, SwitchTask
 from lpgftw_ros.nodes import qos
@@ -80,6 +81,16 @@ def test_episodes_follow_the_active_task_until_stop(graph) -> None:
     client.until(lambda: False, 0.7)
     assert len(heard) == count
     assert client.call(SwitchTask, 'switch_task', task='g-08').success
+
+
+def test_what_can_never_be_answered_is_refused_at_once(graph) -> None:
+    client, _ = graph
+    goal = client.send_goal(
+        CollectRollouts, 'collect', task='g-06', n_trajectories=1, rollout_id=1
+    )
+    refused = client.result(goal).result
+    assert (refused.success, refused.retry) == (False, False)
+    assert 'g-06' in refused.message
 
 
 def test_an_inactive_policy_answers_nobody(graph) -> None:

@@ -1,5 +1,6 @@
 """Both drivers, composed or not, also through crashes, give the same bytes."""
 
+import json
 from pathlib import Path
 import random
 import time
@@ -20,6 +21,12 @@ from .lifelong_graph import (
 pytestmark = [pytest.mark.ros, pytest.mark.slow]
 
 
+def physics(out: Path) -> dict[str, str]:
+    found = json.loads((out / 'fingerprint.json').read_text())['physics']
+    assert sorted(found) == ['g-06', 'g-08', 'g-10', 'g-12']
+    return found
+
+
 @pytest.mark.parametrize('learner', ['lpg-ftw', 'ewc'])
 def test_graph_equals_in_process(start, tmp_path: Path, learner: str) -> None:
     suite = write_suite(tmp_path)
@@ -30,6 +37,7 @@ def test_graph_equals_in_process(start, tmp_path: Path, learner: str) -> None:
         assert up.process.wait(180) == 0, up.output
         assert metrics(out) == metrics(tmp_path / 'train')
         assert scores(out) == scores(tmp_path / 'train')
+        assert physics(out) == physics(tmp_path / 'train')
 
 
 def test_a_policy_killed_in_the_middle_of_a_rollout_changes_nothing(start, tmp_path: Path) -> None:
