@@ -1,6 +1,6 @@
 """Everything the arm side consists of, read from files and settings once."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import mujoco
@@ -62,7 +62,7 @@ def build_arm_side(
         if file and not Path(file).is_file():
             raise InvalidConfig(f'{name}: there is no file {file}')
     arm = load_arm(Path(arm_file) if arm_file else None)
-    limits = replace(load_limits(Path(limits_file)), command_period=control.period)
+    limits = load_limits(Path(limits_file))
     if control.full_speed > limits.max_speed:
         raise InvalidConfig(
             f"full_speed {control.full_speed} m/s is above the guard's max_speed "

@@ -64,8 +64,6 @@ class SafetyLimits:
     """Travel per second; from open (-1) to closed (1) is 2."""
     period: float
     """Longest time between two commands of the guard to the arm, s."""
-    command_period: float
-    """Time between two commands the guard is sent, s."""
 
     def __post_init__(self) -> None:
         """Reject limits that are missing, not finite, negative or contradict each other."""
@@ -96,8 +94,8 @@ class SafetyLimits:
             raise InvalidConfig('joint_velocity_scale must be <= 1 and reject_above >= 1')
 
     def _check_times(self) -> None:
-        if min(self.period, self.command_period) <= 0.0 or self.stop_time < self.period:
-            raise InvalidConfig('periods must be positive, stop_time not shorter than period')
+        if self.period <= 0.0 or self.stop_time < self.period:
+            raise InvalidConfig('period must be positive, stop_time not shorter than period')
         if self.stop_time > LONGEST_STOP:
             raise InvalidConfig(
                 f'stop_time {self.stop_time} s is above {LONGEST_STOP} s: a guard that is told to '
@@ -137,6 +135,8 @@ def load_limits(source: Path | Mapping[str, Any] | None = None) -> SafetyLimits:
         source = yaml.safe_load(file.read_text(encoding='utf-8'))
     if not isinstance(source, Mapping):
         raise InvalidConfig('safety limits must be a mapping of names to values')
+    if 'command_period' in source:
+        raise InvalidConfig('command_period is no safety limit: it follows from rate; remove it')
     known = {field.name for field in fields(SafetyLimits)}
     for kind, names in (('missing', known - set(source)), ('unknown', set(source) - known)):
         if names:

@@ -124,8 +124,3 @@ def test_a_frame_that_is_no_numbers_is_refused():
         build_arm_side(
             task='reach', control=ControlSettings(), limits_file=LIMITS, frame_xyz='here'
         )
-
-
-def test_the_guard_expects_commands_at_the_rate_of_the_policy():
-    side = build_arm_side(task='reach', control=ControlSettings(rate=10.0), limits_file=LIMITS)
-    assert side.limits.command_period == pytest.approx(0.1)
