@@ -68,6 +68,7 @@ def build_arm_side(
             f"full_speed {control.full_speed} m/s is above the guard's max_speed "
             f'{limits.max_speed} m/s'
         )
+    limits.require_commands_every(control.period)
     contract = PolicyContract(
         task, OBS_DIM, ACT_DIM, FRAME, control.rate, control.full_speed / control.rate
     )

@@ -106,6 +106,7 @@ class RehearsalEnv(ArmEnv):
     ) -> None:
         control, arm = control or ControlSettings(), load_arm()
         limits, scene = limits or load_limits(), ArmScene(task, arm)
+        limits.require_commands_every(control.period)
         kinematics = ArmKinematics(kinematic_model(scene.xml, arm), arm)
         self.link = PlantLink(
             ArmPlant(scene, arm, plant or PlantSettings()),

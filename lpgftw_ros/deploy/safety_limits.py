@@ -18,6 +18,8 @@ SPEED_CAP = 0.25
 """m/s. The reduced speed of ISO 10218; more must be asked for by `speed_cap_raised`."""
 LONGEST_STOP = 1.5
 """s. A process that gets a signal ends within 2.5 s; the arm must stand still before."""
+LATENESS = 0.05
+"""s. How much later than a control period after the last one a command may come."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +121,17 @@ class SafetyLimits:
     def react_after(self, timeout: float) -> float:
         """Return the age at which the ramp must begin to stand still in time."""
         return timeout - (self.stop_ticks + 1) * self.period
+
+    def require_commands_every(self, period: float) -> None:
+        """Raise unless commands of this period, s, reach the guard before it begins to stop."""
+        react, latest = self.react_after(self.action_timeout), period + LATENESS
+        if latest > react + 1e-9:
+            enough = math.ceil(1e3 * (self.action_timeout + latest - react) - 1e-6) / 1e3
+            raise InvalidConfig(
+                f'rate {1.0 / period:.4g} Hz is too slow for the guard: a command may be '
+                f'{latest:.4g} s after the one before, but from {react:.4g} s on the arm is '
+                f'stopped; raise rate, or action_timeout to at least {enough:g} s'
+            )
 
     def joint_range(self, arm: ArmDescription) -> tuple[Array, Array]:
         """Return the lowest and highest joint positions, margin kept."""

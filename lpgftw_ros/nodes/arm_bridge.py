@@ -13,7 +13,7 @@ from lpgftw_ros.deploy.rewards import ArmReward
 from lpgftw_ros.domains.suites import load_suite
 from lpgftw_ros.errors import InvalidConfig, LpgftwError
 from lpgftw_ros.learning.arrays import Array
-from lpgftw_ros.nodes.arm_link import RosLink
+from lpgftw_ros.nodes.arm_link import LOOK_PERIOD, RosLink
 from lpgftw_ros.nodes.arm_parameters import ArmBridgeConfig
 from lpgftw_ros.nodes.bridge import Bridge
 from lpgftw_ros.nodes.episodes import EpisodeLoop
@@ -53,7 +53,7 @@ class ArmBridge(Bridge):
             self.create_service(Trigger, '~/run', self._episodes.on_run),
             self.create_service(Trigger, '~/stop', self._episodes.on_stop),
         )
-        self._holding = self.create_timer(side.control.period, self._hold, clock=STEADY)
+        self._holding = self.create_timer(LOOK_PERIOD, self._hold, clock=STEADY)
 
     def activate(self) -> None:
         """Take the present hand position as home."""
@@ -131,15 +131,14 @@ class ArmBridge(Bridge):
             raise ArmStopped(f'the arm is held: {held}')
 
     def _hold(self) -> None:
-        """While nothing is to move, keep telling the guard that all is well.
+        """While nothing is to move, tell the guard every period that all is well.
 
         Not while the policy's answer is awaited: if it never comes, the guard is to stop the arm.
         """
-        now = self._link.now()
-        if not self.active or self._awaiting or now - self._link.sent < 1.5 * self.control_period:
+        if not self.active or self._awaiting or self._link.now() < self._link.due:
             return
-        if (reading := self._link.reading()) is not None:
-            self._link.hold(self._controller.hold(reading.joints))
+        if (joints := self._link.joints()) is not None:
+            self._link.hold(self._controller.hold(joints))
 
     def _on_load(
         self, request: LoadTask.Request, response: LoadTask.Response

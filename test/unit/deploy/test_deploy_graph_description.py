@@ -1,8 +1,10 @@
 """What is started around an arm, and what the arm side refuses before anything starts."""
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
+import yaml
 
 from lpgftw_ros.deploy.arm_side import build_arm_side
 from lpgftw_ros.deploy.contract import ContractMismatch
@@ -111,6 +113,24 @@ def test_a_policy_made_for_something_else_is_refused(tmp_path, policy, control, 
 def test_an_action_faster_than_the_guard_allows_is_refused():
     with pytest.raises(InvalidConfig, match='max_speed'):
         build_arm_side(task='reach', control=ControlSettings(full_speed=0.2), limits_file=LIMITS)
+
+
+def test_a_rate_the_guard_would_take_for_a_lost_link_is_refused_with_both_numbers():
+    with pytest.raises(InvalidConfig, match='rate 5 Hz') as refusal:
+        build_arm_side(task='reach', control=ControlSettings(rate=5.0), limits_file=LIMITS)
+    assert all(number in str(refusal.value) for number in ('0.25 s', '0.155 s', '0.445 s'))
+
+
+def test_the_action_timeout_a_refusal_asks_for_is_enough(tmp_path):
+    limits = yaml.safe_load(Path(LIMITS).read_text()) | {'action_timeout': 0.445}
+    (tmp_path / 'limits.yaml').write_text(yaml.safe_dump(limits))
+    file = str(tmp_path / 'limits.yaml')
+    build_arm_side(task='reach', control=ControlSettings(rate=5.0), limits_file=file)
+
+
+@pytest.mark.parametrize('rate', [10.0, 100.0])
+def test_the_shipped_limits_allow_ten_commands_per_second_and_more(rate):
+    build_arm_side(task='reach', control=ControlSettings(rate=rate), limits_file=LIMITS)
 
 
 @pytest.mark.parametrize('bad', [{'limits_file': ''}, {'limits_file': 'nowhere.yaml'}])
