@@ -18,6 +18,7 @@ from lpgftw_ros.deploy_graph import (
 )
 from lpgftw_ros.errors import InvalidConfig, UnknownName
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
+from lpgftw_ros.nodes.parameters import LearnerConfig
 from lpgftw_ros.resources import data_folder
 
 LIMITS = str(data_folder('sim/sawyer') / 'safety.yaml')
@@ -55,6 +56,32 @@ def test_a_real_arm_has_no_simulated_one():
 def test_without_a_policy_the_learner_joins_but_does_not_begin_by_itself():
     processes = {p.executable: p for p in graph(rehearse=True, reward='reach').processes}
     assert processes['learner'].parameters['learner']['autotrain'] is False
+
+
+def test_learning_on_an_arm_can_be_resumed_and_seeded():
+    options = {'resume': 'true', 'seed': '3', 'preset': 'paper', 'source': 'stl', 'out': 'run'}
+    processes = {
+        p.executable: p for p in graph(rehearse=True, reward='reach', **options).processes
+    }
+    given = processes['learner'].parameters['learner']
+    assert (given['resume'], given['seed'], given['preset']) == (True, 3, 'paper')
+    assert all(Path(given[name]).is_absolute() for name in ('source', 'out'))
+
+
+def test_resuming_nothing_in_particular_is_refused():
+    with pytest.raises(InvalidConfig, match='resume needs out'):
+        deploy_options({'rehearse': True, 'reward': 'reach', 'resume': True})
+
+
+def test_the_simulated_arm_keeps_a_seed_of_its_own():
+    processes = {p.executable: p for p in graph(rehearse=True, policy_file='p').processes}
+    assert 'seed' not in processes['sawyer_sim'].parameters['sawyer_sim']
+
+
+@pytest.mark.parametrize('item', fields(LearnerConfig), ids=lambda item: item.name)
+def test_everything_of_the_learner_can_be_chosen(item):
+    chosen_by_us = ('autostart', 'run_id', 'tasks', 'autotrain', 'exit_when_done')
+    assert item.name in {*chosen_by_us, *(option.name for option in fields(DeployOptions))}
 
 
 def test_a_real_arm_without_limits_is_refused():
