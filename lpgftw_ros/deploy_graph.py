@@ -18,6 +18,7 @@ from lpgftw_ros.nodes.arm_parameters import (
     ArmBridgeConfig,
     GuardConfig,
     INTERFACES,
+    REWARDS,
     SawyerSimConfig,
 )
 from lpgftw_ros.nodes.parameters import AS_PRESET, LearnerConfig, NodeConfig, PolicyConfig
@@ -46,7 +47,9 @@ class DeployOptions:
     rate: float = setting(20.0, 'control steps per second, Hz', min=1.0, max=100.0)
     full_speed: float = setting(0.10, 'hand speed of a full action, m/s', min=0.0, max=1.0)
     speed_cap_raised: bool = setting(False, 'allow a full_speed above 0.25 m/s')
-    reward: str = setting('', 'reach, push, drawer-close or topic; needed to learn')
+    reward: str = setting(
+        '', 'reach, push, drawer-close or topic; needed to learn', choices=REWARDS
+    )
     goal: str = setting('', "goal in the training frame, x y z; empty: the suite's")
     reset: str = setting(
         'service', 'who puts the objects back', choices=('service', 'operator', 'none')

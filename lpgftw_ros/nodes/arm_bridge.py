@@ -2,14 +2,13 @@
 
 import sys
 
-import numpy as np
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces.srv import LoadTask
 from lpgftw_ros.deploy.arm_env import ArmEnv, ArmStopped
 from lpgftw_ros.deploy.controller import ArmController
 from lpgftw_ros.deploy.observation import ACT_DIM, OBS_DIM
-from lpgftw_ros.deploy.rewards import ArmReward
+from lpgftw_ros.deploy.rewards import ArmReward, goal_of
 from lpgftw_ros.domains.suites import load_suite
 from lpgftw_ros.errors import InvalidConfig, LpgftwError
 from lpgftw_ros.learning.arrays import Array
@@ -21,9 +20,6 @@ from lpgftw_ros.nodes.lifecycle import STEADY
 from lpgftw_ros.nodes.lock_step import GivenUp
 from lpgftw_ros.nodes.process import run
 from lpgftw_ros.nodes.running_rollout import RunningRollout
-
-GOAL_OFFSETS = {'drawer-close': np.array([0.0, -0.16, 0.09])}
-"""From the object a suite places to the goal, where the goal follows from the object."""
 
 
 class ArmBridge(Bridge):
@@ -89,17 +85,7 @@ class ArmBridge(Bridge):
         kind = self.config.reward
         if kind in ('', 'topic'):
             return None
-        words = self.config.goal.split()
-        settings = self._task.settings
-        if words:
-            goal = np.array([float(word) for word in words])
-        elif kind in GOAL_OFFSETS:
-            goal = np.array(settings['object'], dtype=np.float64) + GOAL_OFFSETS[kind]
-        else:
-            goal = np.array(settings['goal'], dtype=np.float64)
-        if goal.shape != (3,) or not np.isfinite(goal).all():
-            raise InvalidConfig(f'goal must be three numbers, got {goal.tolist()}')
-        return ArmReward(kind, goal)
+        return ArmReward(kind, goal_of(kind, self.config.goal, self._task.settings))
 
     # The worker's half: what differs from a simulator.
 

@@ -100,6 +100,11 @@ def test_neither_policy_nor_reward_is_refused():
         deploy_options({'rehearse': True})
 
 
+def test_an_unknown_reward_is_refused_before_anything_starts():
+    with pytest.raises(InvalidConfig, match=r'reward must be one of.*drawer-close'):
+        deploy_options({'rehearse': True, 'reward': 'hammer'})
+
+
 def test_an_unknown_option_is_refused():
     with pytest.raises(UnknownName, match='rehearse'):
         deploy_options({'rehearze': True})
@@ -166,8 +171,14 @@ def test_missing_limits_are_refused(bad):
         build_arm_side(task='reach', control=ControlSettings(), **bad)
 
 
-def test_a_frame_that_is_no_numbers_is_refused():
-    with pytest.raises(InvalidConfig, match='frame_xyz'):
-        build_arm_side(
-            task='reach', control=ControlSettings(), limits_file=LIMITS, frame_xyz='here'
-        )
+@pytest.mark.parametrize(
+    ('frame', 'named'),
+    [
+        ({'frame_xyz': 'here'}, 'frame_xyz'),
+        ({'frame_rpy': '0 0 nan'}, 'frame_rpy'),
+        ({'frame_xyz': '0 0', 'frame_rpy': '0 0 0 0'}, 'frame_xyz'),
+    ],
+)
+def test_a_frame_that_is_not_three_numbers_each_is_refused(frame, named):
+    with pytest.raises(InvalidConfig, match=f'{named} must be three numbers'):
+        build_arm_side(task='reach', control=ControlSettings(), limits_file=LIMITS, **frame)
