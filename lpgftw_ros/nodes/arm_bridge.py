@@ -35,14 +35,15 @@ class ArmBridge(Bridge):
         self._home: Array | None = None
 
     def configure(self) -> None:
-        """Read limits and policy, open topics; nothing moves yet."""
+        """Read limits and policy, then open topics; nothing moves yet."""
         side = self._side = self.config.arm_side()
         self._task = load_suite(self.config.suite).task(self.config.task)
-        super().configure()
-        self._link = RosLink(self, self.config, side, self._built_in_reward())
+        reward = self._built_in_reward()
         self._controller = ArmController(
             side.kinematics, side.limits, side.frame, side.control, side.contract.hash
         )
+        super().configure()
+        self._link = RosLink(self, self.config, side, reward)
         self._load = self.create_service(LoadTask, 'load_task', self._on_load)
         self._episodes = EpisodeLoop(self)
         self._triggers = (
