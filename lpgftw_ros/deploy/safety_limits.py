@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from lpgftw_ros.deploy.sawyer_model import ArmDescription
+from lpgftw_ros.deploy.sawyer_model import ArmDescription, read_mapping
 from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.resources import data_folder
@@ -145,9 +144,7 @@ def load_limits(source: Path | Mapping[str, Any] | None = None) -> SafetyLimits:
     """Read limits from a file or a mapping; without either, those of the rehearsal table."""
     if source is None or isinstance(source, Path):
         file = source or data_folder('sim/sawyer') / 'safety.yaml'
-        source = yaml.safe_load(file.read_text(encoding='utf-8'))
-    if not isinstance(source, Mapping):
-        raise InvalidConfig('safety limits must be a mapping of names to values')
+        source = read_mapping(file)
     if 'command_period' in source:
         raise InvalidConfig('command_period is no safety limit: it follows from rate; remove it')
     known = {field.name for field in fields(SafetyLimits)}
@@ -158,7 +155,10 @@ def load_limits(source: Path | Mapping[str, Any] | None = None) -> SafetyLimits:
 
 
 def _vector(name: str, value: Any) -> Array:
-    vector = np.asarray(value, dtype=np.float64)
+    try:
+        vector = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        vector = np.zeros(0)
     if vector.shape != (3,) or not np.isfinite(vector).all():
         raise InvalidConfig(f'{name} must be three finite numbers, got {value}')
     vector.setflags(write=False)

@@ -171,6 +171,26 @@ def test_missing_limits_are_refused(bad):
         build_arm_side(task='reach', control=ControlSettings(), **bad)
 
 
+@pytest.mark.parametrize('content', ['{', '- 1', 'max_speed'])
+@pytest.mark.parametrize('name', ['limits_file', 'arm_file'])
+def test_a_file_that_holds_something_else_is_named(tmp_path, name, content):
+    (tmp_path / 'broken.yaml').write_text(content)
+    files = {'limits_file': LIMITS} | {name: str(tmp_path / 'broken.yaml')}
+    with pytest.raises(InvalidConfig, match=r'broken\.yaml'):
+        build_arm_side(task='reach', control=ControlSettings(), **files)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'named'), [({'hand': 'claw'}, 'claw'), ({'joint_low': 'low'}, 'numbers')]
+)
+def test_an_arm_description_that_does_not_fit_is_refused(tmp_path, changes, named):
+    arm = yaml.safe_load((data_folder('sim/sawyer') / 'arm.yaml').read_text()) | changes
+    (tmp_path / 'arm.yaml').write_text(yaml.safe_dump(arm))
+    files = {'limits_file': LIMITS, 'arm_file': str(tmp_path / 'arm.yaml')}
+    with pytest.raises(InvalidConfig, match=named):
+        build_arm_side(task='reach', control=ControlSettings(), **files)
+
+
 @pytest.mark.parametrize(
     ('frame', 'named'),
     [

@@ -336,6 +336,7 @@ def test_what_is_too_hard_depends_on_the_time_between_commands(
         ({'max_speed': -0.1}, 'negative'),
         ({'box_low': [0.0, math.nan, 0.0]}, 'finite'),
         ({'box_low': [9.0, 9.0, 9.0]}, 'above box_high'),
+        ({'box_low': 'low'}, 'three finite numbers'),
         ({'action_timeout': 0.05}, 'action_timeout'),
         ({'stop_time': 0.04}, 'cannot stop'),
         ({'stop_time': 1.6, 'action_timeout': 2.0}, 'told to end'),
