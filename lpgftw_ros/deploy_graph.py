@@ -18,14 +18,15 @@ from lpgftw_ros.nodes.arm_parameters import (
     ArmBridgeConfig,
     GuardConfig,
     INTERFACES,
+    REWARDS,
     SawyerSimConfig,
 )
-from lpgftw_ros.nodes.parameters import LearnerConfig, NodeConfig, PolicyConfig
+from lpgftw_ros.nodes.parameters import AS_PRESET, LearnerConfig, NodeConfig, PolicyConfig
 from lpgftw_ros.nodes.transport import UDP_ONLY_VARIABLE
 from lpgftw_ros.resources import data_folder
 
 _READ = ('policy_file', 'limits_file', 'arm_file', 'model_file')
-_FILES = (*_READ, 'out')
+_FILES = (*_READ, 'source', 'out')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +47,9 @@ class DeployOptions:
     rate: float = setting(20.0, 'control steps per second, Hz', min=1.0, max=100.0)
     full_speed: float = setting(0.10, 'hand speed of a full action, m/s', min=0.0, max=1.0)
     speed_cap_raised: bool = setting(False, 'allow a full_speed above 0.25 m/s')
-    reward: str = setting('', 'reach, push, drawer-close or topic; needed to learn')
+    reward: str = setting(
+        '', 'reach, push, drawer-close or topic; needed to learn', choices=REWARDS
+    )
     goal: str = setting('', "goal in the training frame, x y z; empty: the suite's")
     reset: str = setting(
         'service', 'who puts the objects back', choices=('service', 'operator', 'none')
@@ -56,10 +59,20 @@ class DeployOptions:
     object_noise: float = setting(0.0, 'rehearsal: noise of the object, m', min=0.0, max=0.1)
     drop_rate: float = setting(0.0, 'rehearsal: share of messages lost', min=0.0, max=1.0)
     learner: str = setting('lpg-ftw', 'method, if the policy is learned on the arm')
-    iterations: int = setting(-1, 'policy steps, -1: as the preset says', min=-1, max=100_000)
-    trajectories: int = setting(-1, 'episodes per step, -1: as the preset', min=-1, max=10_000)
+    seed: int = setting(
+        AS_PRESET, 'root of all random numbers, -1: as the preset says', min=-1, max=2**31 - 1
+    )
+    iterations: int = setting(
+        AS_PRESET, 'policy steps, -1: as the preset says', min=-1, max=100_000
+    )
+    trajectories: int = setting(
+        AS_PRESET, 'episodes per step, -1: as the preset says', min=-1, max=10_000
+    )
+    preset: str = setting('published', 'published or paper: whose equations')
     settings: str = setting('', 'any setting of the run or learner, KEY=VALUE;KEY=VALUE')
+    source: str = setting('', 'finished STL run pg-ella starts from')
     out: str = setting('', 'run folder of what is learned')
+    resume: bool = setting(False, 'continue the run in out')
     namespace: str = setting('/lifelong', 'namespace of all nodes')
     discovery_range: str = setting('LOCALHOST', 'who can see the graph', choices=DISCOVERY)
     log_level: str = setting('info', 'log level of all nodes', choices=LOG_LEVELS)
@@ -72,6 +85,8 @@ class DeployOptions:
             raise InvalidConfig('limits_file is required: no arm moves without limits')
         if not self.policy_file and not self.reward:
             raise InvalidConfig('give a policy_file to act with, or a reward to learn from')
+        if self.resume and not self.out:
+            raise InvalidConfig('resume needs out, the run folder to continue')
 
 
 def deploy_options(values: Mapping[str, Any]) -> DeployOptions:
@@ -128,7 +143,7 @@ def _parameters(name: str, kind: type[NodeConfig], options: DeployOptions) -> di
     if name == 'learner':
         values |= {'tasks': options.task, 'autotrain': False}
     if name == 'sawyer_sim':
-        values.pop('rate', None)  # its own: measurements per second
+        del values['rate'], values['seed']  # its own: of measurements and of their noise
     for file in _FILES:
         if file in values:
             values[file] = _absolute(values[file])

@@ -1,6 +1,6 @@
 """Everything the arm side consists of, read from files and settings once."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import mujoco
@@ -8,7 +8,13 @@ import mujoco
 from lpgftw_ros.deploy.contract import FRAME, PolicyContract, require_match
 from lpgftw_ros.deploy.export import load_policy
 from lpgftw_ros.deploy.kinematics import ArmKinematics
-from lpgftw_ros.deploy.observation import ACT_DIM, ControlSettings, Frame, OBS_DIM
+from lpgftw_ros.deploy.observation import (
+    ACT_DIM,
+    ControlSettings,
+    Frame,
+    OBS_DIM,
+    three_numbers,
+)
 from lpgftw_ros.deploy.safety_limits import load_limits, SafetyLimits
 from lpgftw_ros.deploy.sawyer_model import ArmDescription, kinematic_model, load_arm
 from lpgftw_ros.errors import InvalidConfig
@@ -62,12 +68,13 @@ def build_arm_side(
         if file and not Path(file).is_file():
             raise InvalidConfig(f'{name}: there is no file {file}')
     arm = load_arm(Path(arm_file) if arm_file else None)
-    limits = replace(load_limits(Path(limits_file)), command_period=control.period)
+    limits = load_limits(Path(limits_file))
     if control.full_speed > limits.max_speed:
         raise InvalidConfig(
             f"full_speed {control.full_speed} m/s is above the guard's max_speed "
             f'{limits.max_speed} m/s'
         )
+    limits.require_commands_every(control.period)
     contract = PolicyContract(
         task, OBS_DIM, ACT_DIM, FRAME, control.rate, control.full_speed / control.rate
     )
@@ -75,9 +82,9 @@ def build_arm_side(
         found = load_policy(policy_file).contract
         require_match(contract, found)
         contract = found
-    frame = Frame.from_numbers(_numbers('frame_xyz', frame_xyz), _numbers('frame_rpy', frame_rpy))
+    xyz, rpy = three_numbers('frame_xyz', frame_xyz), three_numbers('frame_rpy', frame_rpy)
     kinematics = ArmKinematics(load_chain(model_file, arm), arm)
-    return ArmSide(kinematics, limits, frame, control, contract)
+    return ArmSide(kinematics, limits, Frame.from_numbers(xyz, rpy), control, contract)
 
 
 def load_chain(model_file: str, arm: ArmDescription) -> mujoco.MjModel:
@@ -90,10 +97,3 @@ def load_chain(model_file: str, arm: ArmDescription) -> mujoco.MjModel:
         return mujoco.MjModel.from_xml_path(model_file)
     except ValueError as error:
         raise InvalidConfig(f'model_file {model_file} cannot be read: {error}') from error
-
-
-def _numbers(name: str, text: str) -> list[float]:
-    try:
-        return [float(word) for word in text.split()]
-    except ValueError:
-        raise InvalidConfig(f"{name} must be numbers separated by spaces, got '{text}'") from None

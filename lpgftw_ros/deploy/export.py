@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 import json
-import os
 from pathlib import Path
-import tempfile
 import time
 from typing import Any
 
@@ -18,6 +16,7 @@ from lpgftw_ros.deploy.observation import ACT_DIM, ControlSettings, OBS_DIM
 from lpgftw_ros.errors import InvalidConfig, StateMismatch
 from lpgftw_ros.learning.arrays import Array, require_finite
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
+from lpgftw_ros.runs.storage import CannotWrite, write_bytes
 
 FORMAT = 1
 _ARRAYS = ('theta', 'head', 'log_std')
@@ -78,7 +77,7 @@ def save_policy(exported: ExportedPolicy, path: Path) -> None:
         name: np.ascontiguousarray(getattr(exported.policy, name), dtype=np.float64)
         for name in _ARRAYS
     }
-    write_whole(path, save(arrays, metadata={'lpgftw': json.dumps(content, sort_keys=True)}))
+    write_file(path, save(arrays, metadata={'lpgftw': json.dumps(content, sort_keys=True)}))
 
 
 def load_policy(path: Path | str) -> ExportedPolicy:
@@ -103,19 +102,13 @@ def load_policy(path: Path | str) -> ExportedPolicy:
     return ExportedPolicy(policy, contract, control, content['origin'])
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file as a whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f'.{path.name}.')
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file as a whole, its folder too if there is none."""
     try:
-        with os.fdopen(handle, 'wb') as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(f'cannot write to {path.parent}: {error.strerror}') from error
+    write_bytes(path, content)
 
 
 def act_seconds(exported: ExportedPolicy, calls: int = 2000) -> tuple[float, float]:

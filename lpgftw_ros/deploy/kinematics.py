@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from lpgftw_ros.deploy.sawyer_model import ArmDescription
-from lpgftw_ros.errors import WrongShape
+from lpgftw_ros.errors import InvalidConfig, WrongShape
 from lpgftw_ros.learning.arrays import Array, require_finite
 
 
@@ -36,6 +36,8 @@ class ArmKinematics:
         names = tuple(model.joint(i).name for i in range(model.njnt))
         if names != arm.joints:
             raise WrongShape(f'the model has the joints {names}, expected {arm.joints}')
+        if mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, arm.hand) < 0:
+            raise InvalidConfig(f"the model has no body '{arm.hand}', the hand of the arm")
         self.arm, self.model = arm, model
         self._data = mujoco.MjData(model)
         self._hand = model.body(arm.hand).id

@@ -16,9 +16,21 @@ from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.learning.arrays import Array, require_finite, require_shape
 from lpgftw_ros.learning.config import check_settings, setting
 
+Numbers = Sequence[float] | Array
 OBS_DIM, ACT_DIM = 6, 4
 SIM_RATE, SIM_STEP = 80.0, 0.01
 """Control steps per second and metres per full action in Meta-World."""
+
+
+def three_numbers(name: str, text: str) -> Array:
+    """Return the three finite numbers a setting holds, separated by spaces. Shape (3,)."""
+    try:
+        numbers = np.array([float(word) for word in text.split()])
+    except ValueError:
+        numbers = np.zeros(0)
+    if numbers.shape != (3,) or not np.isfinite(numbers).all():
+        raise InvalidConfig(f"{name} must be three numbers separated by spaces, got '{text}'")
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +43,17 @@ class Frame:
     """Shape (3,)."""
 
     @classmethod
-    def from_numbers(cls, xyz: Sequence[float], rpy: Sequence[float]) -> 'Frame':
+    def from_numbers(cls, xyz: Numbers, rpy: Numbers) -> 'Frame':
         """Build from a translation (m) and roll, pitch, yaw (rad), as ROS writes frames."""
-        numbers = np.asarray([*xyz, *rpy], dtype=np.float64)
-        if numbers.shape != (6,) or not np.isfinite(numbers).all():
-            raise InvalidConfig(f'a frame needs six finite numbers x y z r p y, got {numbers}')
-        (cr, cp, cy), (sr, sp, sy) = np.cos(numbers[3:]), np.sin(numbers[3:])
+        (cr, cp, cy), (sr, sp, sy) = np.cos(rpy), np.sin(rpy)
         about_x = np.array([[1.0, 0.0, 0.0], [0.0, cr, -sr], [0.0, sr, cr]])
         about_y = np.array([[cp, 0.0, sp], [0.0, 1.0, 0.0], [-sp, 0.0, cp]])
         about_z = np.array([[cy, -sy, 0.0], [sy, cy, 0.0], [0.0, 0.0, 1.0]])
-        return cls(about_z @ about_y @ about_x, numbers[:3])
+        return cls(about_z @ about_y @ about_x, np.asarray(xyz, dtype=np.float64))
 
     def to_training(self, point: Array) -> Array:
         """Return a point of the arm's base in the training frame."""
         return self.rotation.T @ (point - self.translation)
-
-    def to_base(self, point: Array) -> Array:
-        """Return a point of the training frame in the arm's base."""
-        return self.rotation @ point + self.translation
 
     def turn_to_base(self, vector: Array) -> Array:
         """Return a direction or velocity of the training frame in the arm's base."""

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, TensorProto
 
-from lpgftw_ros.deploy.export import ExportedPolicy, write_whole
+from lpgftw_ros.deploy.export import ExportedPolicy, write_file
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.learning.policies import PolicySnapshot, split_head, split_theta
 
@@ -60,4 +60,4 @@ def policy_graph(exported: ExportedPolicy) -> onnx.ModelProto:
 
 def save_onnx(exported: ExportedPolicy, path: Path) -> None:
     """Write the graph."""
-    write_whole(path, policy_graph(exported).SerializeToString())
+    write_file(path, policy_graph(exported).SerializeToString())

@@ -4,7 +4,6 @@ It is a vector environment of one row, so whatever samples the mocap tasks sampl
 policy is rehearsed with `collect`, and a learner can train on it.
 """
 
-from dataclasses import replace
 import math
 
 import numpy as np
@@ -34,11 +33,16 @@ class PlantLink:
     """A guard and a simulated arm in this process; time passes only while waiting."""
 
     def __init__(
-        self, plant: ArmPlant, kinematics: ArmKinematics, limits: SafetyLimits, policy_hash: str
+        self,
+        plant: ArmPlant,
+        kinematics: ArmKinematics,
+        limits: SafetyLimits,
+        policy_hash: str,
+        command_period: float,
     ) -> None:
         self.plant = plant
-        self._tick = limits.command_period / math.ceil(limits.command_period / limits.period)
-        self._parts = (limits, kinematics, policy_hash, ANCHOR, self._tick)
+        self._tick = command_period / math.ceil(command_period / limits.period)
+        self._parts = (limits, kinematics, policy_hash, command_period, ANCHOR, self._tick)
         self.guard = SafetyGuard(*self._parts)
         self._reading: Reading | None = None
 
@@ -101,11 +105,15 @@ class RehearsalEnv(ArmEnv):
         limits: SafetyLimits | None = None,
     ) -> None:
         control, arm = control or ControlSettings(), load_arm()
-        limits = replace(limits or load_limits(), command_period=control.period)
-        scene = ArmScene(task, arm)
+        limits, scene = limits or load_limits(), ArmScene(task, arm)
+        limits.require_commands_every(control.period)
         kinematics = ArmKinematics(kinematic_model(scene.xml, arm), arm)
         self.link = PlantLink(
-            ArmPlant(scene, arm, plant or PlantSettings()), kinematics, limits, task.name
+            ArmPlant(scene, arm, plant or PlantSettings()),
+            kinematics,
+            limits,
+            task.name,
+            control.period,
         )
         controller = ArmController(kinematics, limits, HOME_FRAME, control, task.name)
         super().__init__(self.link, controller, task.horizon)

@@ -13,10 +13,12 @@ Meta-World's.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 import math
+from typing import Any
 
 import numpy as np
 
-from lpgftw_ros.errors import UnknownName
+from lpgftw_ros.deploy.observation import three_numbers
+from lpgftw_ros.errors import InvalidConfig, UnknownName
 from lpgftw_ros.learning.arrays import Array
 
 FINGERTIPS = np.array([0.0, 0.0, -0.045])
@@ -62,6 +64,23 @@ TASKS: Mapping[str, ArmTask] = {
     'drawer-close': ArmTask(_object_to_goal_along_y, _object_to_goal, 0.065, touch=True),
 }
 """Kinds of tasks an arm can judge by itself, training frame."""
+_GOAL_OFFSETS = {'drawer-close': np.array([0.0, -0.16, 0.09])}
+"""From the object a suite places to the goal, where the goal follows from the object."""
+
+
+def goal_of(kind: str, given: str, settings: Mapping[str, Any]) -> Array:
+    """Return the goal of a built-in reward: the numbers given, or what a suite's task says."""
+    if given.strip():
+        return three_numbers('goal', given)
+    name = 'object' if kind in _GOAL_OFFSETS else 'goal'
+    place = settings.get(name)
+    point = np.array(place, dtype=np.float64) if isinstance(place, list | tuple) else np.zeros(0)
+    if point.shape != (3,) or not np.isfinite(point).all():
+        raise InvalidConfig(
+            f"the suite gives the task no single point '{name}', which the reward {kind} needs: "
+            "give goal, three numbers 'x y z' in the training frame"
+        )
+    return point + _GOAL_OFFSETS.get(kind, 0.0)
 
 
 class ArmReward:

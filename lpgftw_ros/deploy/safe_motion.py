@@ -55,10 +55,13 @@ class SafeMotion:
         self,
         limits: SafetyLimits,
         kinematics: ArmKinematics,
+        command_period: float,
         anchor: float = 0.0,
         shortest: float | None = None,
     ) -> None:
         """Take over the share `anchor` (0..1) of the tracking error in each period.
+
+        Requests come every `command_period` seconds.
 
         Velocity interfaces drift, so there the commanded joints follow the measured ones. They
         may also be told something new before a period is over: distances are counted with the
@@ -67,6 +70,7 @@ class SafeMotion:
         """
         arm, n = kinematics.arm, limits.stop_ticks
         self._limits, self._kinematics, self._anchor = limits, kinematics, anchor
+        self._command_period = command_period
         self._n, self._dt, self._shortest = n, limits.period, shortest or limits.period
         self._low, self._high = limits.joint_range(arm)
         self.max_velocity = limits.joint_velocity_scale * arm.joint_velocity
@@ -142,8 +146,8 @@ class SafeMotion:
         change, turn = request * scale - motion.velocity, hand * scale - motion.hand_velocity
         hard, allowed = math.sqrt(turn @ turn), limits.max_acceleration * self._shortest
         # A step between two requests is smoothed; too hard is what their own period cannot do.
-        if hard > limits.max_acceleration * limits.command_period * 1.05:
-            value = hard / limits.command_period
+        if hard > limits.max_acceleration * self._command_period * 1.05:
+            value = hard / self._command_period
             finding = Finding('acceleration', value, limits.max_acceleration, 'm/s2')
         shares = (
             1.0,

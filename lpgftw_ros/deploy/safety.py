@@ -33,12 +33,13 @@ class SafetyGuard:
         limits: SafetyLimits,
         kinematics: ArmKinematics,
         policy_hash: str,
+        command_period: float,
         anchor: float = 0.0,
         shortest: float | None = None,
     ) -> None:
         """Accept only commands of the policy with this hash; the rest is `SafeMotion`'s."""
         self.limits, self.mode, self._active = limits, Mode.INACTIVE, False
-        self._motion = SafeMotion(limits, kinematics, anchor, shortest)
+        self._motion = SafeMotion(limits, kinematics, command_period, anchor, shortest)
         self._reporter, self._hash = safety_report.Reporter(), policy_hash
         self._joints = Watch('stale_joints', limits.joints_timeout, limits.joint_jump, 'rad')
         self._object = Watch('stale_object', limits.object_timeout, limits.object_jump, 'm')

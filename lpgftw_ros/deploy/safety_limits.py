@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from lpgftw_ros.deploy.sawyer_model import ArmDescription
+from lpgftw_ros.deploy.sawyer_model import ArmDescription, read_mapping
 from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.resources import data_folder
@@ -18,6 +17,8 @@ SPEED_CAP = 0.25
 """m/s. The reduced speed of ISO 10218; more must be asked for by `speed_cap_raised`."""
 LONGEST_STOP = 1.5
 """s. A process that gets a signal ends within 2.5 s; the arm must stand still before."""
+LATENESS = 0.05
+"""s. How much later than a control period after the last one a command may come."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +65,6 @@ class SafetyLimits:
     """Travel per second; from open (-1) to closed (1) is 2."""
     period: float
     """Longest time between two commands of the guard to the arm, s."""
-    command_period: float
-    """Time between two commands the guard is sent, s."""
 
     def __post_init__(self) -> None:
         """Reject limits that are missing, not finite, negative or contradict each other."""
@@ -96,8 +95,8 @@ class SafetyLimits:
             raise InvalidConfig('joint_velocity_scale must be <= 1 and reject_above >= 1')
 
     def _check_times(self) -> None:
-        if min(self.period, self.command_period) <= 0.0 or self.stop_time < self.period:
-            raise InvalidConfig('periods must be positive, stop_time not shorter than period')
+        if self.period <= 0.0 or self.stop_time < self.period:
+            raise InvalidConfig('period must be positive, stop_time not shorter than period')
         if self.stop_time > LONGEST_STOP:
             raise InvalidConfig(
                 f'stop_time {self.stop_time} s is above {LONGEST_STOP} s: a guard that is told to '
@@ -122,6 +121,17 @@ class SafetyLimits:
         """Return the age at which the ramp must begin to stand still in time."""
         return timeout - (self.stop_ticks + 1) * self.period
 
+    def require_commands_every(self, period: float) -> None:
+        """Raise unless commands of this period, s, reach the guard before it begins to stop."""
+        react, latest = self.react_after(self.action_timeout), period + LATENESS
+        if latest > react + 1e-9:
+            enough = math.ceil(1e3 * (self.action_timeout + latest - react) - 1e-6) / 1e3
+            raise InvalidConfig(
+                f'rate {1.0 / period:.4g} Hz is too slow for the guard: a command may be '
+                f'{latest:.4g} s after the one before, but from {react:.4g} s on the arm is '
+                f'stopped; raise rate, or action_timeout to at least {enough:g} s'
+            )
+
     def joint_range(self, arm: ArmDescription) -> tuple[Array, Array]:
         """Return the lowest and highest joint positions, margin kept."""
         low, high = arm.joint_low + self.joint_margin, arm.joint_high - self.joint_margin
@@ -134,9 +144,9 @@ def load_limits(source: Path | Mapping[str, Any] | None = None) -> SafetyLimits:
     """Read limits from a file or a mapping; without either, those of the rehearsal table."""
     if source is None or isinstance(source, Path):
         file = source or data_folder('sim/sawyer') / 'safety.yaml'
-        source = yaml.safe_load(file.read_text(encoding='utf-8'))
-    if not isinstance(source, Mapping):
-        raise InvalidConfig('safety limits must be a mapping of names to values')
+        source = read_mapping(file)
+    if 'command_period' in source:
+        raise InvalidConfig('command_period is no safety limit: it follows from rate; remove it')
     known = {field.name for field in fields(SafetyLimits)}
     for kind, names in (('missing', known - set(source)), ('unknown', set(source) - known)):
         if names:
@@ -145,7 +155,10 @@ def load_limits(source: Path | Mapping[str, Any] | None = None) -> SafetyLimits:
 
 
 def _vector(name: str, value: Any) -> Array:
-    vector = np.asarray(value, dtype=np.float64)
+    try:
+        vector = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        vector = np.zeros(0)
     if vector.shape != (3,) or not np.isfinite(vector).all():
         raise InvalidConfig(f'{name} must be three finite numbers, got {value}')
     vector.setflags(write=False)

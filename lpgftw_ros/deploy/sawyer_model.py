@@ -45,18 +45,31 @@ class ArmDescription:
             raise InvalidConfig('joint_low must not be above joint_high')
 
 
+def read_mapping(file: Path) -> dict[str, Any]:
+    """Read a YAML file of names and values."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding='utf-8'))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f'{file} cannot be read as YAML: {type(error).__name__}') from error
+    if not isinstance(content, dict):
+        raise InvalidConfig(f'{file} must map names to values')
+    return content
+
+
 def load_arm(path: Path | None = None) -> ArmDescription:
     """Read an arm description; without a path, the Sawyer that comes with the package."""
     file = path or data_folder('sim/sawyer') / 'arm.yaml'
-    content = yaml.safe_load(file.read_text(encoding='utf-8'))
-    known = set(ArmDescription.__dataclass_fields__)
-    if not isinstance(content, dict) or set(content) != known:
+    content, known = read_mapping(file), set(ArmDescription.__dataclass_fields__)
+    if set(content) != known:
         raise InvalidConfig(f'{file} must have exactly the keys {", ".join(sorted(known))}')
-    values: dict[str, Any] = {
-        key: np.asarray(value, dtype=np.float64)
-        for key, value in content.items()
-        if key not in ('joints', 'hand')
-    }
+    try:
+        values: dict[str, Any] = {
+            key: np.asarray(value, dtype=np.float64)
+            for key, value in content.items()
+            if key not in ('joints', 'hand')
+        }
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(f'{file}: all but joints and hand must be numbers') from error
     return ArmDescription(tuple(content['joints']), content['hand'], **values)
 
 

@@ -2,18 +2,17 @@
 
 import sys
 
-import numpy as np
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces.srv import LoadTask
 from lpgftw_ros.deploy.arm_env import ArmEnv, ArmStopped
 from lpgftw_ros.deploy.controller import ArmController
 from lpgftw_ros.deploy.observation import ACT_DIM, OBS_DIM
-from lpgftw_ros.deploy.rewards import ArmReward
+from lpgftw_ros.deploy.rewards import ArmReward, goal_of
 from lpgftw_ros.domains.suites import load_suite
 from lpgftw_ros.errors import InvalidConfig, LpgftwError
 from lpgftw_ros.learning.arrays import Array
-from lpgftw_ros.nodes.arm_link import RosLink
+from lpgftw_ros.nodes.arm_link import LOOK_PERIOD, RosLink
 from lpgftw_ros.nodes.arm_parameters import ArmBridgeConfig
 from lpgftw_ros.nodes.bridge import Bridge
 from lpgftw_ros.nodes.episodes import EpisodeLoop
@@ -21,9 +20,6 @@ from lpgftw_ros.nodes.lifecycle import STEADY
 from lpgftw_ros.nodes.lock_step import GivenUp
 from lpgftw_ros.nodes.process import run
 from lpgftw_ros.nodes.running_rollout import RunningRollout
-
-GOAL_OFFSETS = {'drawer-close': np.array([0.0, -0.16, 0.09])}
-"""From the object a suite places to the goal, where the goal follows from the object."""
 
 
 class ArmBridge(Bridge):
@@ -39,21 +35,22 @@ class ArmBridge(Bridge):
         self._home: Array | None = None
 
     def configure(self) -> None:
-        """Read limits and policy, open topics; nothing moves yet."""
+        """Read limits and policy, then open topics; nothing moves yet."""
         side = self._side = self.config.arm_side()
         self._task = load_suite(self.config.suite).task(self.config.task)
-        super().configure()
-        self._link = RosLink(self, self.config, side, self._built_in_reward())
+        reward = self._built_in_reward()
         self._controller = ArmController(
             side.kinematics, side.limits, side.frame, side.control, side.contract.hash
         )
+        super().configure()
+        self._link = RosLink(self, self.config, side, reward)
         self._load = self.create_service(LoadTask, 'load_task', self._on_load)
         self._episodes = EpisodeLoop(self)
         self._triggers = (
             self.create_service(Trigger, '~/run', self._episodes.on_run),
             self.create_service(Trigger, '~/stop', self._episodes.on_stop),
         )
-        self._holding = self.create_timer(side.control.period, self._hold, clock=STEADY)
+        self._holding = self.create_timer(LOOK_PERIOD, self._hold, clock=STEADY)
 
     def activate(self) -> None:
         """Take the present hand position as home."""
@@ -89,17 +86,7 @@ class ArmBridge(Bridge):
         kind = self.config.reward
         if kind in ('', 'topic'):
             return None
-        words = self.config.goal.split()
-        settings = self._task.settings
-        if words:
-            goal = np.array([float(word) for word in words])
-        elif kind in GOAL_OFFSETS:
-            goal = np.array(settings['object'], dtype=np.float64) + GOAL_OFFSETS[kind]
-        else:
-            goal = np.array(settings['goal'], dtype=np.float64)
-        if goal.shape != (3,) or not np.isfinite(goal).all():
-            raise InvalidConfig(f'goal must be three numbers, got {goal.tolist()}')
-        return ArmReward(kind, goal)
+        return ArmReward(kind, goal_of(kind, self.config.goal, self._task.settings))
 
     # The worker's half: what differs from a simulator.
 
@@ -131,15 +118,14 @@ class ArmBridge(Bridge):
             raise ArmStopped(f'the arm is held: {held}')
 
     def _hold(self) -> None:
-        """While nothing is to move, keep telling the guard that all is well.
+        """While nothing is to move, tell the guard every period that all is well.
 
         Not while the policy's answer is awaited: if it never comes, the guard is to stop the arm.
         """
-        now = self._link.now()
-        if not self.active or self._awaiting or now - self._link.sent < 1.5 * self.control_period:
+        if not self.active or self._awaiting or self._link.now() < self._link.due:
             return
-        if (reading := self._link.reading()) is not None:
-            self._link.hold(self._controller.hold(reading.joints))
+        if (joints := self._link.joints()) is not None:
+            self._link.hold(self._controller.hold(joints))
 
     def _on_load(
         self, request: LoadTask.Request, response: LoadTask.Response

@@ -107,12 +107,6 @@ def report_to_msg(report: SafetyReport, since: Time) -> msg.SafetyState:
     )
 
 
-def contract_to_msg(contract: PolicyContract) -> msg.PolicyContract:
-    """Return the message of a contract."""
-    names = PolicyContract.__dataclass_fields__
-    return msg.PolicyContract(**{name: getattr(contract, name) for name in names})
-
-
 def contract_from_msg(message: msg.PolicyContract) -> PolicyContract:
     """Return the contract of a message."""
     names = PolicyContract.__dataclass_fields__

@@ -18,6 +18,7 @@ from lpgftw_interfaces import msg
 from lpgftw_ros.deploy.arm_env import ArmStopped
 from lpgftw_ros.deploy.arm_side import ArmSide
 from lpgftw_ros.deploy.rewards import ArmReward
+from lpgftw_ros.deploy.safety_limits import LATENESS
 from lpgftw_ros.deploy.safety_watch import ArmCommand, Reading
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.nodes import qos
@@ -33,6 +34,10 @@ from lpgftw_ros.nodes.lifecycle import LifelongNode
 RESET_TIME = 10.0  # s for a reset service to answer
 GUARD_SILENCE = 3.0 * TELL_PERIOD
 """Seconds without a word of the guard until it counts as gone."""
+LOOK_PERIOD = 0.01
+"""Seconds between two looks whether the arm has to be held."""
+LATE = 0.5 * LATENESS
+"""Seconds the next step of a rollout may be late before the arm is held instead."""
 
 
 class RosLink:
@@ -70,8 +75,8 @@ class RosLink:
         self._operator = node.create_service(Trigger, '~/reset_done', self._on_reset_done)
         self.rollout = (0, 0)
         """Rollout id and step, for the record in each command."""
-        self.sent = -np.inf
-        """When the last command was sent."""
+        self.due = -np.inf
+        """When the guard has to hear of us again."""
 
     def close(self) -> None:
         """Close topics and services; a waiting rollout ends."""
@@ -107,7 +112,7 @@ class RosLink:
             finally:
                 self._reset = None
             time.sleep(0.1)  # measurements of the new scene are on their way
-            self._joints = self._object = None
+            self._object = None
         self._solved = False
 
     def _await_reset(self, reset: '_Reset') -> None:
@@ -128,13 +133,13 @@ class RosLink:
 
     def hold(self, command: ArmCommand) -> None:
         """Publish a command that belongs to no rollout."""
-        self._publish(command, (0, 0))
+        self._publish(command, (0, 0), self._side.control.period - LOOK_PERIOD)
 
     def send(self, command: ArmCommand) -> None:
         """Publish a command of the running rollout."""
-        self._publish(command, self.rollout)
+        self._publish(command, self.rollout, self._side.control.period + LATE)
 
-    def _publish(self, command: ArmCommand, rollout: tuple[int, int]) -> None:
+    def _publish(self, command: ArmCommand, rollout: tuple[int, int], lasts: float) -> None:
         """Publish a command; numbers follow the order of sending, whichever thread sends."""
         stamp = self._node.get_clock().now().to_msg()
         config = self._config
@@ -142,7 +147,7 @@ class RosLink:
         message.task, (message.rollout_id, message.step) = config.task, rollout
         with self._sending:
             self._sequence += 1
-            message.sequence, self.sent = self._sequence, self.now()
+            message.sequence, self.due = self._sequence, self.now() + lasts
             self._commands.publish(message)
 
     def wait(self, until: float) -> None:
@@ -150,15 +155,17 @@ class RosLink:
         self.stopped.wait(max(0.0, until - self.now()))
         self._check_stopped()
 
+    def joints(self) -> Array | None:
+        """Return the newest joints, if they are not too old."""
+        return self._fresh(self._joints, self._side.limits.joints_timeout)
+
     def reading(self) -> Reading | None:
         """Return the newest joints and object, if neither is too old."""
-        joints, target, now = self._joints, self._object, self.now()
-        limits = self._side.limits
-        if joints is None or now - joints[0] > limits.joints_timeout:
+        joints = self.joints()
+        target = self._fresh(self._object, self._side.limits.object_timeout)
+        if joints is None or target is None:
             return None
-        if target is None or now - target[0] > limits.object_timeout:
-            return None
-        return Reading(joints[1], np.zeros(len(joints[1])), target[1])
+        return Reading(joints, np.zeros(len(joints)), target)
 
     def problem(self) -> str:
         """Return why the guard holds the arm."""
@@ -181,6 +188,9 @@ class RosLink:
         if self.now() - self._paid[0] > self._side.limits.object_timeout:
             raise ArmStopped('no fresh message on the topic reward')
         return self._paid[1], self._solved
+
+    def _fresh(self, seen: tuple[float, Array] | None, timeout: float) -> Array | None:
+        return None if seen is None or self.now() - seen[0] > timeout else seen[1]
 
     def _check_stopped(self) -> None:
         if self.stopped.is_set():

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 from lpgftw_ros.deploy.arm_side import ArmSide, build_arm_side
 from lpgftw_ros.deploy.observation import ControlSettings
+from lpgftw_ros.deploy.rewards import TASKS
 from lpgftw_ros.learning.config import setting
 from lpgftw_ros.nodes.parameters import NodeConfig
 
 INTERFACES = ('velocity', 'trajectory', 'twist')
+REWARDS = ('', 'topic', *TASKS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,14 +66,15 @@ class ArmBridgeConfig(ArmConfig):
 
     suite: str = setting('demo', 'suite name or YAML file the task is from')
     reward: str = setting(
-        '', 'reach, push, drawer-close (built in) or topic; empty: none, nothing is learned'
+        '',
+        'reach, push, drawer-close (built in) or topic; empty: none, nothing is learned',
+        choices=REWARDS,
     )
     goal: str = setting('', "goal in the training frame, x y z; empty: the suite's")
     reset: str = setting(
         'service', 'who puts the objects back', choices=('service', 'operator', 'none')
     )
     go_home: bool = setting(True, 'bring the hand back to where it was activated')
-    realtime_factor: float = setting(0.0, 'not used on an arm', min=0.0, max=0.0)
     resend_period: float = setting(
         0.5, 'seconds without an answer until an observation is sent again', min=0.05, max=60.0
     )

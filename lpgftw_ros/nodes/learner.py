@@ -49,14 +49,19 @@ class Learner(LifelongNode):
         suite = load_suite(config.suite)
         spec = PolicySpec(*suite.task(config.tasks[0]).dimensions, config.hidden)
         source = source_policies(config, Path(self.config.source) if self.config.source else None)
-        resume = self.config.resume or self._own_run(out)
+        own, waits = self._own_run(out), not self.config.autotrain
+        resume = self.config.resume or own
         self.session = Session(config, out, spec=spec, resume=resume, source=source)
         self.session.folder.write_json('run_id.json', {'run_id': self.config.run_id})
-        if not self.config.autotrain and not self.session.resumed:
+        if waits and not self.session.resumed:
             self.session.lifelong.queue.clear()
         how = 'resumed' if self.session.resumed else 'new run'
         self.get_logger().info(f'{how}: {config.learner} on {config.suite} in {out}')
         self.worker = TrainingWorker(self.session, self)
+        # After a crash it goes on with what it was asked for; a new start has to be asked again.
+        if waits and self.session.resumed and not own and not self.session.lifelong.done:
+            self.worker.pause(True)
+            self.get_logger().info('paused: call resume or train_task to go on')
         self._rollouts = RolloutClient(self, lambda: self.worker is None or self.worker.closing)
         self._desk = LearnerServices(self, self.worker, suite)
         self._goals = LearnerActions(self, self.worker, suite)

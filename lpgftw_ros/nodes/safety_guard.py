@@ -51,7 +51,9 @@ class SafetyGuardNode(LifelongNode):
         velocities = self.config.interface != 'trajectory'
         self._shortest = side.limits.period * (SHORTEST if velocities else 1.0)
         anchor, agreed = ANCHOR if velocities else 0.0, side.contract.hash
-        self._guard = SafetyGuard(side.limits, side.kinematics, agreed, anchor, self._shortest)
+        self._guard = SafetyGuard(
+            side.limits, side.kinematics, agreed, side.control.period, anchor, self._shortest
+        )
         self._ticked, self._contract, self._told = 0.0, None, -CONTRACT_AGE
         self._writer = ArmWriter(self, self.config, side)
         inputs = (

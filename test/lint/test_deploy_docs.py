@@ -6,12 +6,20 @@ import pytest
 from lpgftw_ros.deploy.safety_report import CODES
 from lpgftw_ros.nodes.arm_parameters import ArmBridgeConfig, GuardConfig, SawyerSimConfig
 
-DOC = (Path(__file__).resolve().parents[2] / 'docs' / 'deploy.md').read_text()
+ROOT = Path(__file__).resolve().parents[2]
+DOC = (ROOT / 'docs' / 'deploy.md').read_text()
 
 
 @pytest.mark.parametrize('code', CODES)
 def test_every_safety_stop_is_explained(code):
     assert f'`{code}`' in DOC
+
+
+@pytest.mark.parametrize(('level', 'listed'), [('STOPPED', True), ('LATCHED', False)])
+def test_the_message_says_that_the_deadman_does_not_latch(level, listed):
+    message = (ROOT / 'lpgftw_interfaces' / 'msg' / 'SafetyState.msg').read_text()
+    line = next(line for line in message.splitlines() if line.startswith(f'uint8 {level}='))
+    assert ('deadman' in line) == listed
 
 
 @pytest.mark.parametrize('kind', [ArmBridgeConfig, GuardConfig, SawyerSimConfig])

@@ -64,13 +64,14 @@ def write_limits(folder: Path, **changes) -> str:
     return str(path)
 
 
-def write_reach_policy(folder: Path, goal: np.ndarray = GOAL, name: str = 'reach.policy') -> str:
+def write_reach_policy(folder: Path, goal: np.ndarray = GOAL, **control) -> str:
     """Write a linear policy that moves the hand straight to a point."""
     moves = np.hstack([-10.0 * np.eye(3), np.zeros((3, 3)), 10.0 * goal[:, None]])
     theta = np.vstack([moves, [0, 0, 0, 0, 0, 0, -1.0]]).ravel()
     policy = PolicySnapshot(PolicySpec(6, 4), theta, np.zeros(0), np.full(4, -3.0))
-    save_policy(export_policy(policy, 'reach', ControlSettings(), {}), folder / name)
-    return str(folder / name)
+    path = folder / 'reach.policy'
+    save_policy(export_policy(policy, 'reach', ControlSettings(**control), {}), path)
+    return str(path)
 
 
 class ArmCell:

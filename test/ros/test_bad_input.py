@@ -3,6 +3,8 @@ import sys
 
 import pytest
 
+from lpgftw_ros.resources import data_folder
+
 pytestmark = pytest.mark.ros
 
 
@@ -49,3 +51,21 @@ def test_a_node_refuses_bad_parameters_in_one_line(ros_domain, arguments, words)
     text = [line for line in lines if not line.startswith('[ERROR]')]  # rcl's own word
     assert len(text) == 1
     assert all(word in text[0] for word in words)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'words'),
+    [
+        (['-p', 'goal:=a'], ['goal', 'three numbers', "'a'"]),
+        (['-p', 'task:=drawer-close'], ["'goal'", 'give goal']),
+        (['-p', "frame_xyz:='0 0'"], ['frame_xyz', 'three numbers']),
+        (['-p', 'rate:=5.0'], ['rate 5 Hz', '0.155 s', 'action_timeout']),
+    ],
+)
+def test_the_arm_bridge_says_what_it_needs(ros_domain, arguments, words):
+    limits = data_folder('sim/sawyer') / 'safety.yaml'
+    usual = ['-p', 'autostart:=true', '-p', 'reward:=reach', '-p', f'limits_file:={limits}']
+    code, lines = ended('lpgftw_ros.nodes.arm_bridge', '--ros-args', *usual, *arguments)
+    assert (code, len(lines)) == (2, 1), lines
+    assert 'cannot configure' in lines[0]
+    assert all(word in lines[0] for word in words)

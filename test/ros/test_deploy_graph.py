@@ -52,12 +52,18 @@ def test_nothing_starts_by_itself(cell):
     assert (cell.sent, cell.asked) == ([], [])
 
 
+def middleware(process):
+    """Return what the threads of DDS in a process are for."""
+    threads = {path.read_text() for path in Path(f'/proc/{process.pid}/task').glob('*/comm')}
+    return {thread.split('.')[1] for thread in threads if thread.startswith('dds.')}
+
+
 def test_no_process_can_be_held_up_by_shared_memory(cell):
     for name, process in cell.processes.items():
-        threads = {path.read_text() for path in Path(f'/proc/{process.pid}/task').glob('*/comm')}
-        middleware = {thread.split('.')[1] for thread in threads if thread.startswith('dds.')}
-        assert 'udp' in middleware, name
-        assert 'shm' not in middleware, name
+        assert cell.until(lambda p=process: 'udp' in middleware(p), 60.0), name
+    cell.watch(1.0)
+    for name, process in cell.processes.items():
+        assert 'shm' not in middleware(process), name
 
 
 def test_a_guard_beside_a_second_writer_is_refused(cell):

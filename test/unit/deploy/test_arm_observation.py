@@ -12,7 +12,7 @@ from lpgftw_ros.deploy.observation import (
     hand_velocity,
     observation,
 )
-from lpgftw_ros.deploy.rewards import ArmReward, FINGERTIPS
+from lpgftw_ros.deploy.rewards import ArmReward, FINGERTIPS, goal_of
 from lpgftw_ros.errors import InvalidConfig, NonFinite, UnknownName
 
 TABLE = Frame.from_numbers((0.3, 0.0, 0.1), (0.0, 0.0, -math.pi / 2))
@@ -20,15 +20,15 @@ HOME = Frame.from_numbers((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
 def test_a_frame_takes_training_y_to_base_x_for_a_table_in_front():
-    np.testing.assert_allclose(
-        TABLE.to_base(np.array([0.0, 0.6, 0.2])), [0.9, 0.0, 0.3], atol=1e-12
-    )
+    seen = TABLE.to_training(np.array([0.9, 0.0, 0.3]))
+    np.testing.assert_allclose(seen, [0.0, 0.6, 0.2], atol=1e-12)
 
 
-def test_a_frame_goes_there_and_back():
+def test_points_and_directions_are_turned_the_same_way():
     frame = Frame.from_numbers((0.1, -0.2, 0.3), (0.3, -0.4, 0.5))
     point = np.array([0.4, 0.5, 0.6])
-    np.testing.assert_allclose(frame.to_training(frame.to_base(point)), point)
+    in_base = frame.turn_to_base(point) + frame.translation
+    np.testing.assert_allclose(frame.to_training(in_base), point)
 
 
 def test_moving_as_an_action_says_changes_the_observation_by_that_action():
@@ -112,6 +112,27 @@ def test_the_object_must_be_at_the_goal(kind, radius):
     along = np.array([0.0, 1.0, 0.0])
     results = [reward.judge(hand, GOAL + d * along)[1] for d in (radius - 1e-3, radius + 1e-3)]
     assert results == [True, False]
+
+
+@pytest.mark.parametrize('given', ['a', '0.1 0.2', '0 0 inf', '1 2 3 4'])
+def test_a_goal_that_is_not_three_numbers_is_refused(given):
+    with pytest.raises(InvalidConfig, match='goal must be three numbers'):
+        goal_of('reach', given, {'goal': [0.0, 0.0, 0.0]})
+
+
+@pytest.mark.parametrize(('kind', 'needs'), [('reach', 'goal'), ('drawer-close', 'object')])
+@pytest.mark.parametrize('place', [None, [[0.0, 0.8, 0.2], [0.1, 0.8, 0.2]]])
+def test_a_task_without_one_goal_asks_for_one(kind, needs, place):
+    with pytest.raises(InvalidConfig, match='give goal') as refusal:
+        goal_of(kind, '', {} if place is None else {needs: place})
+    assert f"'{needs}'" in str(refusal.value)
+
+
+def test_the_goal_is_the_one_given_or_that_of_the_suite():
+    settings = {'goal': [1, 2, 3], 'object': [0.0, 0.9, 0.0]}
+    found = [goal_of('reach', given, settings).tolist() for given in ('4 5 6', '')]
+    assert found == [[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]]
+    np.testing.assert_allclose(goal_of('drawer-close', '', settings), [0.0, 0.74, 0.09])
 
 
 def test_an_unknown_task_has_no_built_in_reward():

@@ -7,6 +7,7 @@ import pytest
 
 from lpgftw_ros.deploy.arm_plant import ArmPlant, PlantSettings
 from lpgftw_ros.deploy.arm_scene import ArmScene
+from lpgftw_ros.deploy.observation import ControlSettings
 from lpgftw_ros.deploy.rehearsal import RehearsalEnv
 from lpgftw_ros.domains.rollout import collect
 from lpgftw_ros.domains.sampler import Sampler
@@ -141,6 +142,11 @@ def test_the_drawer_is_closed_on_the_joint_level_arm(drawer_policy):
     task = replace(load_suite('demo').task('drawer-close'), horizon=80)
     batch = collect(RehearsalEnv(task, plant=NOISY), drawer_policy, 1, 0, explore=False)
     assert batch.success.all()
+
+
+def test_a_rate_the_graph_refuses_is_not_rehearsed():
+    with pytest.raises(InvalidConfig, match='rate 5 Hz'):
+        RehearsalEnv(load_suite('demo').task('reach'), control=ControlSettings(rate=5.0))
 
 
 def test_an_arm_that_loses_its_link_ends_the_episode(reach_policy):

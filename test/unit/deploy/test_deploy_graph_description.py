@@ -1,8 +1,10 @@
 """What is started around an arm, and what the arm side refuses before anything starts."""
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
+import yaml
 
 from lpgftw_ros.deploy.arm_side import build_arm_side
 from lpgftw_ros.deploy.contract import ContractMismatch
@@ -16,6 +18,7 @@ from lpgftw_ros.deploy_graph import (
 )
 from lpgftw_ros.errors import InvalidConfig, UnknownName
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
+from lpgftw_ros.nodes.parameters import LearnerConfig
 from lpgftw_ros.resources import data_folder
 
 LIMITS = str(data_folder('sim/sawyer') / 'safety.yaml')
@@ -55,6 +58,32 @@ def test_without_a_policy_the_learner_joins_but_does_not_begin_by_itself():
     assert processes['learner'].parameters['learner']['autotrain'] is False
 
 
+def test_learning_on_an_arm_can_be_resumed_and_seeded():
+    options = {'resume': 'true', 'seed': '3', 'preset': 'paper', 'source': 'stl', 'out': 'run'}
+    processes = {
+        p.executable: p for p in graph(rehearse=True, reward='reach', **options).processes
+    }
+    given = processes['learner'].parameters['learner']
+    assert (given['resume'], given['seed'], given['preset']) == (True, 3, 'paper')
+    assert all(Path(given[name]).is_absolute() for name in ('source', 'out'))
+
+
+def test_resuming_nothing_in_particular_is_refused():
+    with pytest.raises(InvalidConfig, match='resume needs out'):
+        deploy_options({'rehearse': True, 'reward': 'reach', 'resume': True})
+
+
+def test_the_simulated_arm_keeps_a_seed_of_its_own():
+    processes = {p.executable: p for p in graph(rehearse=True, policy_file='p').processes}
+    assert 'seed' not in processes['sawyer_sim'].parameters['sawyer_sim']
+
+
+@pytest.mark.parametrize('item', fields(LearnerConfig), ids=lambda item: item.name)
+def test_everything_of_the_learner_can_be_chosen(item):
+    chosen_by_us = ('autostart', 'run_id', 'tasks', 'autotrain', 'exit_when_done')
+    assert item.name in {*chosen_by_us, *(option.name for option in fields(DeployOptions))}
+
+
 def test_a_real_arm_without_limits_is_refused():
     with pytest.raises(InvalidConfig, match='limits_file is required'):
         deploy_options({'policy_file': 'p'})
@@ -69,6 +98,11 @@ def test_a_file_that_is_not_there_is_named_before_anything_starts(tmp_path):
 def test_neither_policy_nor_reward_is_refused():
     with pytest.raises(InvalidConfig, match='policy_file'):
         deploy_options({'rehearse': True})
+
+
+def test_an_unknown_reward_is_refused_before_anything_starts():
+    with pytest.raises(InvalidConfig, match=r'reward must be one of.*drawer-close'):
+        deploy_options({'rehearse': True, 'reward': 'hammer'})
 
 
 def test_an_unknown_option_is_refused():
@@ -113,19 +147,58 @@ def test_an_action_faster_than_the_guard_allows_is_refused():
         build_arm_side(task='reach', control=ControlSettings(full_speed=0.2), limits_file=LIMITS)
 
 
+def test_a_rate_the_guard_would_take_for_a_lost_link_is_refused_with_both_numbers():
+    with pytest.raises(InvalidConfig, match='rate 5 Hz') as refusal:
+        build_arm_side(task='reach', control=ControlSettings(rate=5.0), limits_file=LIMITS)
+    assert all(number in str(refusal.value) for number in ('0.25 s', '0.155 s', '0.445 s'))
+
+
+def test_the_action_timeout_a_refusal_asks_for_is_enough(tmp_path):
+    limits = yaml.safe_load(Path(LIMITS).read_text()) | {'action_timeout': 0.445}
+    (tmp_path / 'limits.yaml').write_text(yaml.safe_dump(limits))
+    file = str(tmp_path / 'limits.yaml')
+    build_arm_side(task='reach', control=ControlSettings(rate=5.0), limits_file=file)
+
+
+@pytest.mark.parametrize('rate', [10.0, 100.0])
+def test_the_shipped_limits_allow_ten_commands_per_second_and_more(rate):
+    build_arm_side(task='reach', control=ControlSettings(rate=rate), limits_file=LIMITS)
+
+
 @pytest.mark.parametrize('bad', [{'limits_file': ''}, {'limits_file': 'nowhere.yaml'}])
 def test_missing_limits_are_refused(bad):
     with pytest.raises(InvalidConfig, match='limits_file'):
         build_arm_side(task='reach', control=ControlSettings(), **bad)
 
 
-def test_a_frame_that_is_no_numbers_is_refused():
-    with pytest.raises(InvalidConfig, match='frame_xyz'):
-        build_arm_side(
-            task='reach', control=ControlSettings(), limits_file=LIMITS, frame_xyz='here'
-        )
+@pytest.mark.parametrize('content', ['{', '- 1', 'max_speed'])
+@pytest.mark.parametrize('name', ['limits_file', 'arm_file'])
+def test_a_file_that_holds_something_else_is_named(tmp_path, name, content):
+    (tmp_path / 'broken.yaml').write_text(content)
+    files = {'limits_file': LIMITS} | {name: str(tmp_path / 'broken.yaml')}
+    with pytest.raises(InvalidConfig, match=r'broken\.yaml'):
+        build_arm_side(task='reach', control=ControlSettings(), **files)
 
 
-def test_the_guard_expects_commands_at_the_rate_of_the_policy():
-    side = build_arm_side(task='reach', control=ControlSettings(rate=10.0), limits_file=LIMITS)
-    assert side.limits.command_period == pytest.approx(0.1)
+@pytest.mark.parametrize(
+    ('changes', 'named'), [({'hand': 'claw'}, 'claw'), ({'joint_low': 'low'}, 'numbers')]
+)
+def test_an_arm_description_that_does_not_fit_is_refused(tmp_path, changes, named):
+    arm = yaml.safe_load((data_folder('sim/sawyer') / 'arm.yaml').read_text()) | changes
+    (tmp_path / 'arm.yaml').write_text(yaml.safe_dump(arm))
+    files = {'limits_file': LIMITS, 'arm_file': str(tmp_path / 'arm.yaml')}
+    with pytest.raises(InvalidConfig, match=named):
+        build_arm_side(task='reach', control=ControlSettings(), **files)
+
+
+@pytest.mark.parametrize(
+    ('frame', 'named'),
+    [
+        ({'frame_xyz': 'here'}, 'frame_xyz'),
+        ({'frame_rpy': '0 0 nan'}, 'frame_rpy'),
+        ({'frame_xyz': '0 0', 'frame_rpy': '0 0 0 0'}, 'frame_xyz'),
+    ],
+)
+def test_a_frame_that_is_not_three_numbers_each_is_refused(frame, named):
+    with pytest.raises(InvalidConfig, match=f'{named} must be three numbers'):
+        build_arm_side(task='reach', control=ControlSettings(), limits_file=LIMITS, **frame)

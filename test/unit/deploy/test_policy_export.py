@@ -13,6 +13,7 @@ from lpgftw_ros.deploy.observation import ControlSettings
 from lpgftw_ros.deploy.onnx_graph import save_onnx
 from lpgftw_ros.errors import InvalidConfig, NonFinite, StateMismatch
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
+from lpgftw_ros.runs.storage import CannotWrite
 
 
 def policy_of(hidden, obs_dim=6, seed=0):
@@ -77,6 +78,19 @@ def test_a_cut_file_is_refused(tmp_path):
     (tmp_path / 'policy').write_bytes(whole[: len(whole) // 2])
     with pytest.raises(StateMismatch):
         load_policy(tmp_path / 'policy')
+
+
+def test_a_policy_gets_its_folder_and_nothing_is_left_beside_it(tmp_path):
+    save_policy(exported_of(()), tmp_path / 'new' / 'policy')
+    assert [path.name for path in (tmp_path / 'new').iterdir()] == ['policy']
+
+
+@pytest.mark.parametrize('place', ['file/policy', 'folder'])
+def test_a_place_that_cannot_be_written_is_named_in_one_line(tmp_path, place):
+    (tmp_path / 'file').touch()
+    (tmp_path / 'folder').mkdir()
+    with pytest.raises(CannotWrite, match='cannot write'):
+        save_policy(exported_of(()), tmp_path / place)
 
 
 def test_a_policy_of_another_observation_is_refused():

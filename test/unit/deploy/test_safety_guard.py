@@ -11,6 +11,7 @@ from lpgftw_ros.deploy.safety_limits import load_limits
 from lpgftw_ros.deploy.safety_report import CODES, Finding, Level, Mode, SafetyRefused
 from lpgftw_ros.deploy.safety_watch import ArmCommand
 from lpgftw_ros.errors import InvalidConfig
+from lpgftw_ros.resources import data_folder
 
 OBJECT = np.array([0.0, 0.6, 0.02])
 
@@ -18,8 +19,8 @@ OBJECT = np.array([0.0, 0.6, 0.02])
 class Cell:
     """A guard with a perfect arm and a steady stream of messages."""
 
-    def __init__(self, kinematics, limits, joints, activate=True):
-        self.guard = SafetyGuard(limits, kinematics, 'hash')
+    def __init__(self, kinematics, limits, joints, activate=True, command_period=0.05):
+        self.guard = SafetyGuard(limits, kinematics, 'hash', command_period)
         self.kinematics, self.limits = kinematics, limits
         self.joints, self.now, self.sequence = joints.copy(), 10.0, 0
         self.send_joints = self.send_object = self.send_action = True
@@ -163,7 +164,7 @@ def test_activation_is_refused_outside_the_box(kinematics, limits, at_reset):
 
 def test_activation_is_refused_without_a_joint_state(kinematics, limits):
     with pytest.raises(SafetyRefused, match='joint state'):
-        SafetyGuard(limits, kinematics, 'hash').activate(0.0)
+        SafetyGuard(limits, kinematics, 'hash', 0.05).activate(0.0)
 
 
 @pytest.mark.parametrize(
@@ -310,6 +311,23 @@ def test_a_missing_limit_is_an_error(name):
         load_limits({key: 0.0 for key in load_limits().__dataclass_fields__ if key != name})
 
 
+def test_a_file_that_still_has_the_command_period_is_told_where_it_went(tmp_path):
+    path, shipped = tmp_path / 'limits.yaml', data_folder('sim/sawyer') / 'safety.yaml'
+    path.write_text(shipped.read_text() + 'command_period: 0.05\n')
+    with pytest.raises(InvalidConfig, match=r'command_period.*rate.*remove'):
+        load_limits(path)
+
+
+@pytest.mark.parametrize(('command_period', 'code'), [(0.05, 'ok'), (0.02, 'acceleration')])
+def test_what_is_too_hard_depends_on_the_time_between_commands(
+    kinematics, limits, at_reset, command_period, code
+):
+    cell = Cell(kinematics, limits, at_reset, command_period=command_period)
+    cell.push(np.array([0.0, 0.0, 0.09]))
+    cell.run(1)
+    assert cell.guard.report.code == code
+
+
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
@@ -318,6 +336,7 @@ def test_a_missing_limit_is_an_error(name):
         ({'max_speed': -0.1}, 'negative'),
         ({'box_low': [0.0, math.nan, 0.0]}, 'finite'),
         ({'box_low': [9.0, 9.0, 9.0]}, 'above box_high'),
+        ({'box_low': 'low'}, 'three finite numbers'),
         ({'action_timeout': 0.05}, 'action_timeout'),
         ({'stop_time': 0.04}, 'cannot stop'),
         ({'stop_time': 1.6, 'action_timeout': 2.0}, 'told to end'),

@@ -14,7 +14,7 @@ from lpgftw_ros.deploy.safety_watch import ArmCommand
 
 N_SEQUENCES = 10_000
 TOLERANCE = 1e-9
-HASH = 'agreed'
+HASH, COMMAND_PERIOD = 'agreed', 0.05
 DOWN = np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
 
 
@@ -36,7 +36,7 @@ class World:
 
     def __init__(self, rng, limits, kinematics, start, steer, anchor):
         self.rng, self.limits, self.anchor = rng, limits, anchor
-        self.guard = SafetyGuard(limits, kinematics, HASH, anchor)
+        self.guard = SafetyGuard(limits, kinematics, HASH, COMMAND_PERIOD, anchor)
         self.joints, self.steer, self.now, self.sequence = start.copy(), steer, 100.0, 0
         self.record, self.since_accept, self.push = Record(), 0, rng.normal(size=3)
         self.guard.joint_state(self.joints, self.now)
