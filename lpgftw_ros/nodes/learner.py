@@ -5,7 +5,7 @@ from pathlib import Path
 import sys
 
 from lpgftw_interfaces.msg import ActiveTask, KnowledgeBase, LearningStatus, TaskPolicy
-from lpgftw_ros.domains.suites import load_suite
+from lpgftw_ros.domains.suites import load_suite, Suite
 from lpgftw_ros.learning.batch import Batch
 from lpgftw_ros.learning.policies import PolicySpec
 from lpgftw_ros.nodes import qos
@@ -19,6 +19,7 @@ from lpgftw_ros.nodes.rollout_client import RolloutClient
 from lpgftw_ros.nodes.run_settings import run_settings
 from lpgftw_ros.nodes.status import status_message
 from lpgftw_ros.nodes.training_worker import RolloutGoal, TrainingWorker
+from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.driver import source_policies
 from lpgftw_ros.runs.environment import limit_threads
 from lpgftw_ros.runs.session import Session
@@ -42,30 +43,40 @@ class Learner(LifelongNode):
         """Open the run folder, or take up the run that was interrupted."""
         config, out = run_settings(self.config)
         limit_threads(config.loop.threads)
+        suite = load_suite(config.suite)
+        self.session, own = self._open(config, out, suite)
+        self.worker = TrainingWorker(self.session, self)
+        if not self.config.autotrain:
+            self._wait_to_be_asked(self.worker, own)
         self._knowledge = self.create_publisher(KnowledgeBase, 'knowledge_base', qos.LATCHED)
         self._policy = self.create_publisher(TaskPolicy, 'task_policy', qos.LATCHED)
         self._active = self.create_publisher(ActiveTask, 'active_task', qos.LATCHED)
         self._status = self.create_publisher(LearningStatus, 'status', qos.LATCHED)
-        suite = load_suite(config.suite)
-        spec = PolicySpec(*suite.task(config.tasks[0]).dimensions, config.hidden)
-        source = source_policies(config, Path(self.config.source) if self.config.source else None)
-        own, waits = self._own_run(out), not self.config.autotrain
-        resume = self.config.resume or own
-        self.session = Session(config, out, spec=spec, resume=resume, source=source)
-        self.session.folder.write_json('run_id.json', {'run_id': self.config.run_id})
-        if waits and not self.session.resumed:
-            self.session.lifelong.queue.clear()
-        how = 'resumed' if self.session.resumed else 'new run'
-        self.get_logger().info(f'{how}: {config.learner} on {config.suite} in {out}')
-        self.worker = TrainingWorker(self.session, self)
-        # After a crash it goes on with what it was asked for; a new start has to be asked again.
-        if waits and self.session.resumed and not own and not self.session.lifelong.done:
-            self.worker.pause(True)
-            self.get_logger().info('paused: call resume or train_task to go on')
         self._rollouts = RolloutClient(self, lambda: self.worker is None or self.worker.closing)
         self._desk = LearnerServices(self, self.worker, suite)
         self._goals = LearnerActions(self, self.worker, suite)
         self._end, self._told = self.create_timer(0.2, self._on_end, clock=STEADY), False
+
+    def _open(self, config: RunConfig, out: Path, suite: Suite) -> tuple[Session, bool]:
+        """Return the session, and whether this very graph began it and goes on after a crash."""
+        spec = PolicySpec(*suite.task(config.tasks[0]).dimensions, config.hidden)
+        source = source_policies(config, Path(self.config.source) if self.config.source else None)
+        own = self._own_run(out)
+        resume = self.config.resume or own
+        session = Session(config, out, spec=spec, resume=resume, source=source)
+        session.folder.write_json('run_id.json', {'run_id': self.config.run_id})
+        how = 'resumed' if session.resumed else 'new run'
+        self.get_logger().info(f'{how}: {config.learner} on {config.suite} in {out}')
+        return session, own
+
+    def _wait_to_be_asked(self, worker: TrainingWorker, own: bool) -> None:
+        """Begin nothing before somebody asks; after a crash go on with what was asked for."""
+        lifelong = self.session.lifelong
+        if not self.session.resumed:
+            lifelong.queue.clear()
+        elif not own and not lifelong.done:
+            worker.pause(True)
+            self.get_logger().info('paused: call resume or train_task to go on')
 
     def activate(self) -> None:
         """Begin to learn."""
