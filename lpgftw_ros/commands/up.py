@@ -1,7 +1,7 @@
 """`lpgftw up`: start the ROS 2 graph without the ros2 command."""
 
 import argparse
-from dataclasses import fields
+from dataclasses import fields, replace
 import os
 from pathlib import Path
 import sys
@@ -75,8 +75,8 @@ def _run(args: argparse.Namespace, folder: Path) -> int:
         raise InvalidConfig('--resume needs --out, the run folder to continue')
     if args.suite is None and not args.resume:
         args.suite = options.suite
-    if not options.params_file:
-        run_config(args)  # a wrong suite, task or setting ends here, before anything starts
+    if not options.params_file:  # what no run can be made with ends here, before anything starts
+        options = replace(options, suite=run_config(args).suite)
     return _start(describe(options, values), args, folder, ends=options.autotrain)
 
 
@@ -99,7 +99,7 @@ def _start(graph: Graph, args: argparse.Namespace, folder: Path, *, ends: bool =
     return check(graph, supervisor, args.check_timeout) if args.check else supervisor.run()
 
 
-UNSAID = {'preset': 'published', 'workers': 0, 'resume': False}
+UNSAID = {'workers': 0, 'resume': False}
 """What options of `lpgftw train` say that were not given; all others say None."""
 
 
