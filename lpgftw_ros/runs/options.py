@@ -63,14 +63,14 @@ class RunOptions:
 
         Raise `InvalidConfig` that names everything that was asked for and is otherwise there.
         """
-        same_suite = self.suite is None or _same_suite(self.suite, saved.suite)
+        unchanged = self.suite is None or same_suite(self.suite, saved.suite)
         settings = {**saved.settings(), **self._preset_settings(saved), **self.settings}
         asked = resolve(saved.suite, saved.learner, overrides=settings)
         tasks = saved.tasks
-        if self.tasks is not None and same_suite:
+        if self.tasks is not None and unchanged:
             tasks = task_sequence(load_suite(saved.suite), self.tasks, asked.loop.seed)
         learner = saved.learner if self.learner is None else self.learner
-        suite = saved.suite if same_suite else str(self.suite)
+        suite = saved.suite if unchanged else str(self.suite)
         require_same(saved, replace(asked, suite=suite, learner=learner, tasks=tasks))
         return saved
 
@@ -85,7 +85,7 @@ class RunOptions:
         return {k: v for k, v in chosen.items() if any(other[k] != v for other in presets)}
 
 
-def _same_suite(one: str, other: str) -> bool:
+def same_suite(one: str, other: str) -> bool:
     """Return whether two names or paths stand for the same suite."""
     return one == other or Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
