@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Any
 
+from lpgftw_ros import arguments
 from lpgftw_ros.bringup import describe, Graph, GraphOptions, options_from, Process
 from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.policy_graph import describe_policies, policy_options, PolicyOptions
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             graph.add_argument(flag, default=None, help=text, metavar=_metavar(item.metadata))
     graph.add_argument(
         '--policy-from',
-        type=Path,
+        type=arguments.run_or_file,
         metavar='RUN_OR_FILE',
         help='no learner: serve the policies of a run folder or of lpgftw export',
     )
@@ -48,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='bring the graph up, wait until all nodes are healthy, take it down, exit 0',
     )
     graph.add_argument(
-        '--check-timeout', type=float, default=60.0, help='seconds --check waits (default 60)'
+        '--check-timeout',
+        type=arguments.positive,
+        default=60.0,
+        help='seconds --check waits (default 60)',
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lpgftw_ros import arguments
 from lpgftw_ros.domains.suites import load_suite
 from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.runs.config import PRESETS, resolve, RunConfig, task_sequence
@@ -14,14 +15,28 @@ from lpgftw_ros.runs.folder import read_config, require_same
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that decide what is learned and where it is kept."""
-    parser.add_argument('--suite', help='suite name or YAML file (see lpgftw tasks)')
-    parser.add_argument('--learner', help='lpg-ftw (default), stl, ewc, ewc-h, er or pg-ella')
-    parser.add_argument('--seed', type=int, help='root of all random numbers (default 50)')
-    parser.add_argument('--tasks', help='how many tasks, or their names separated by commas')
-    parser.add_argument('--iterations', type=int, help='policy steps per task')
-    parser.add_argument('--trajectories', type=int, help='trajectories per policy step')
-    parser.add_argument('--workers', type=int, default=0, help='simulation workers (0: cores)')
-    parser.add_argument('--preset', help='published (default) or paper: whose equations')
+    parser.add_argument(
+        '--suite', type=arguments.text, help='suite name or YAML file (see lpgftw tasks)'
+    )
+    parser.add_argument(
+        '--learner', type=arguments.text, help='lpg-ftw (default), stl, ewc, ewc-h, er or pg-ella'
+    )
+    parser.add_argument(
+        '--seed', type=arguments.seed, help='root of all random numbers (default 50)'
+    )
+    parser.add_argument(
+        '--tasks', type=arguments.text, help='how many tasks, or their names separated by commas'
+    )
+    parser.add_argument('--iterations', type=arguments.whole(0), help='policy steps per task')
+    parser.add_argument(
+        '--trajectories', type=arguments.count, help='trajectories per policy step'
+    )
+    parser.add_argument(
+        '--workers', type=arguments.workers, default=0, help='simulation workers (0: cores)'
+    )
+    parser.add_argument(
+        '--preset', type=arguments.text, help='published (default) or paper: whose equations'
+    )
     parser.add_argument(
         '--set',
         action='append',
@@ -30,8 +45,10 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         dest='settings',
         help='any setting of the run or the learner; may be repeated',
     )
-    parser.add_argument('--source', type=Path, help='finished STL run pg-ella starts from')
-    parser.add_argument('--out', type=Path, help='run folder')
+    parser.add_argument(
+        '--source', type=arguments.folder, help='finished STL run pg-ella starts from'
+    )
+    parser.add_argument('--out', type=arguments.new_folder, help='run folder')
     parser.add_argument('--resume', action='store_true', help='continue the run in --out')
 
 

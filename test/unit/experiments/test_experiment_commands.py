@@ -115,12 +115,6 @@ def test_a_dry_run_prints_one_command_per_cell(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-@pytest.mark.parametrize('option', ['--jobs', '--workers'])
-def test_negative_counts_are_refused(option, capsys):
-    assert main(['experiment', 'mt10', '--profile', 'smoke', option, '-1']) == 2
-    assert 'at least 1' in capsys.readouterr().err
-
-
 def test_an_experiment_trains_its_cells(tmp_path, capsys):
     (tmp_path / 'short.yaml').write_text(yaml.safe_dump(SUITE))
     (tmp_path / 'spec.yaml').write_text(
