@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lpgftw_ros.errors import InvalidConfig, LpgftwError
+from lpgftw_ros.errors import InvalidConfig, LpgftwError, StateMismatch
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.storage import CannotWrite, write_bytes
 
@@ -112,7 +112,12 @@ class RunFolder:
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a JSON file; empty if it is not there."""
         path = self.path / name
-        return dict(json.loads(path.read_text())) if path.exists() else {}
+        if not path.exists():
+            return {}
+        try:
+            return dict(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
+            raise StateMismatch(f'{path} is damaged; remove it to go on without it') from None
 
 
 def read_config(path: Path) -> RunConfig:
@@ -121,7 +126,7 @@ def read_config(path: Path) -> RunConfig:
         values = yaml.safe_load((path / 'config.yaml').read_text())
     except OSError as error:
         raise InvalidConfig(f'{path} is not a run folder: {error.strerror}') from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfig(f'{path}/config.yaml is not valid YAML') from error
     if not isinstance(values, dict):
         raise InvalidConfig(f'{path}/config.yaml holds no settings')

@@ -48,3 +48,13 @@ def test_two_damaged_checkpoints_are_said_in_one_line(run: Path, capsys):
         load_local_models(run)
     assert main(['explain', str(run)]) == 2
     assert capsys.readouterr().err.count('\n') == 1
+
+
+@pytest.mark.parametrize('name', ['config.yaml', 'fingerprint.json'])
+@pytest.mark.parametrize('content', [b'', b'\xff\xfe\x00', b'[1, 2]'])
+def test_a_damaged_file_is_named_in_one_line(run: Path, capsys, name: str, content: bytes):
+    (run / name).write_bytes(content)
+    capsys.readouterr()
+    assert main(['train', '--resume', '--out', str(run), '--workers', '1']) == 2
+    said = capsys.readouterr().err
+    assert (name in said, said.count('\n')) == (True, 1)
