@@ -222,7 +222,7 @@ def _parameter_files(path: str) -> tuple[str, ...]:
         content = yaml.safe_load(Path(path).read_text())
     except OSError as error:
         raise InvalidConfig(f'params_file {path} cannot be read: {error.strerror}') from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfig(f'params_file {path} is not valid YAML') from error
     nodes = content.values() if isinstance(content, dict) else [None]
     if not all(isinstance(n, dict) and isinstance(n.get('ros__parameters'), dict) for n in nodes):
