@@ -22,8 +22,7 @@ def generate_launch_description() -> LaunchDescription:
 
 def processes(values: Mapping[str, str], given: set[str]) -> list[LaunchDescriptionEntity]:
     """Return the processes of the graph, and what happens when one of them ends."""
-    options = options_from(values)
-    require_run(options)
+    options = require_run(options_from(values), given)
     actions: list[LaunchDescriptionEntity] = []
     for process, node in LAUNCH.nodes(describe(options, given)):
         ends_all = options.autotrain and 'learner' in process.nodes

@@ -4,8 +4,8 @@ Two thin readers start it: `launch/lifelong.launch.py` with `ros2 launch`, and `
 there is no `ros2` command. No ROS import here.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 import re
 import secrets
@@ -153,16 +153,19 @@ def options_from(values: Mapping[str, Any]) -> GraphOptions:
     return configure(GraphOptions, values, 'argument')
 
 
-def require_run(options: GraphOptions) -> None:
+def require_run(options: GraphOptions, given: Container[str] | None = None) -> GraphOptions:
     """Raise for a suite, task or setting no run can be made with, before anything starts.
 
-    What a parameter file says is left to the nodes.
+    Return the options with the suite of the run: one that is resumed brings its own. `given`
+    names the options that were said. What a parameter file says is left to the nodes.
     """
     from lpgftw_ros.nodes.run_settings import run_settings  # slow to import, not always needed
 
-    if not options.params_file:
-        names = [item.name for item in fields(LearnerConfig)]
-        run_settings(LearnerConfig(**{name: getattr(options, name) for name in names}))
+    if options.params_file:
+        return options
+    names = [item.name for item in fields(LearnerConfig)]
+    config = LearnerConfig(**{name: getattr(options, name) for name in names})
+    return replace(options, suite=run_settings(config, given)[0].suite)
 
 
 def describe(options: GraphOptions, given: Iterable[str] = ()) -> Graph:
@@ -219,7 +222,7 @@ def _parameter_files(path: str) -> tuple[str, ...]:
         content = yaml.safe_load(Path(path).read_text())
     except OSError as error:
         raise InvalidConfig(f'params_file {path} cannot be read: {error.strerror}') from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfig(f'params_file {path} is not valid YAML') from error
     nodes = content.values() if isinstance(content, dict) else [None]
     if not all(isinstance(n, dict) and isinstance(n.get('ros__parameters'), dict) for n in nodes):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from lpgftw_ros import arguments
 from lpgftw_ros.bringup import Process
 from lpgftw_ros.commands.up import command
 from lpgftw_ros.resources import data_folder
@@ -31,18 +32,29 @@ _GOAL = np.array([-0.1, 0.8, 0.245])
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--json', action='store_true', help='print one JSON object')
-    parser.add_argument('--rates', default='20,80', help='control rates, Hz (default 20,80)')
-    parser.add_argument('--seconds', type=float, default=30.0, help='measured time per rate')
+    parser.add_argument(
+        '--rates',
+        type=arguments.rates,
+        default=(20.0, 80.0),
+        help='control rates, Hz (default 20,80)',
+    )
+    parser.add_argument(
+        '--seconds', type=arguments.positive, default=30.0, help='measured time per rate'
+    )
     parser.add_argument(
         '--policy',
-        type=Path,
+        type=arguments.file,
         action='append',
         default=[],
         metavar='FILE',
         help='instead compare the success of this exported policy on mocap and on the arm',
     )
-    parser.add_argument('--episodes', type=int, default=20, help='episodes per --policy')
-    parser.add_argument('--domain', type=int, help='ROS domain (default: one of this process)')
+    parser.add_argument(
+        '--episodes', type=arguments.count, default=20, help='episodes per --policy'
+    )
+    parser.add_argument(
+        '--domain', type=arguments.domain, help='ROS domain (default: one of this process)'
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,9 +63,12 @@ def run(args: argparse.Namespace) -> int:
         return _rehearse(args)
     domain = 60 + os.getpid() % 40 if args.domain is None else args.domain
     os.environ.update(ROS_DOMAIN_ID=str(domain), ROS_AUTOMATIC_DISCOVERY_RANGE='LOCALHOST')
-    rates = [float(rate) for rate in args.rates.split(',')]
-    rows = {f'{rate:g}': _measure(rate, args.seconds) for rate in rates}
-    report: dict[str, Any] = {**rows[f'{rates[0]:g}'], 'target_ratio': TARGET_RATIO, 'rates': rows}
+    rows = {f'{rate:g}': _measure(rate, args.seconds) for rate in args.rates}
+    report: dict[str, Any] = {
+        **rows[f'{args.rates[0]:g}'],
+        'target_ratio': TARGET_RATIO,
+        'rates': rows,
+    }
     if args.json:
         print(json.dumps(report))
     else:

@@ -11,7 +11,7 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from lpgftw_ros.errors import InvalidConfig
+from lpgftw_ros import arguments
 from lpgftw_ros.learning.basis import BasisRules
 from lpgftw_ros.learning.knowledge_base import KnowledgeBase
 from lpgftw_ros.learning.local_model import LocalModel
@@ -48,14 +48,14 @@ class _Update:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--json', action='store_true', help='print one JSON object')
-    parser.add_argument('--rounds', type=int, default=5, help='turns of each contestant')
-    parser.add_argument('--threads', type=int, default=1, help='BLAS threads')
+    parser.add_argument(
+        '--rounds', type=arguments.count, default=5, help='turns of each contestant'
+    )
+    parser.add_argument('--threads', type=arguments.threads, default=1, help='BLAS threads')
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print the ratio and the times behind it."""
-    if args.rounds < 1 or args.threads < 1:
-        raise InvalidConfig('rounds and threads must be at least 1')
     with threadpool_limits(limits=args.threads):
         results = growth(args.rounds)
     if args.json:

@@ -13,7 +13,8 @@ import statistics
 import tempfile
 from typing import Any
 
-from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros import arguments
+from lpgftw_ros.errors import UnknownName
 from lpgftw_ros.runs.environment import limit_threads
 
 CASES = {'mt10': ('mt10', 'window-close', 50), 'halfcheetah': ('halfcheetah-gravity', '', 10)}
@@ -24,14 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--json', action='store_true', help='print JSON')
     parser.add_argument('--only', choices=tuple(CASES), help='measure one of them')
-    parser.add_argument('--rounds', type=int, default=15, help='rounds per contestant')
+    parser.add_argument('--rounds', type=arguments.count, default=15, help='rounds per contestant')
     parser.add_argument('--quick', action='store_true', help='short rollouts, two rounds')
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print ratios."""
-    if args.rounds < 1:
-        raise InvalidConfig(f'rounds must be at least 1, got {args.rounds}')
     limit_threads(1)
     names = (args.only,) if args.only else tuple(CASES)
     results = {name: measure(name, 2 if args.quick else args.rounds, args.quick) for name in names}

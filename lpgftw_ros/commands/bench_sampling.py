@@ -5,7 +5,8 @@ import importlib
 import json
 from typing import Any
 
-from lpgftw_ros.errors import InvalidConfig, LpgftwError, UnknownName
+from lpgftw_ros import arguments
+from lpgftw_ros.errors import LpgftwError, UnknownName
 
 BODIES = ('halfcheetah', 'hopper', 'walker2d')
 DOMAINS = (*BODIES, 'mt10')
@@ -14,19 +15,17 @@ DOMAINS = (*BODIES, 'mt10')
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--json', action='store_true', help='print JSON')
-    parser.add_argument('--only', help=f'comma list of {", ".join(DOMAINS)}')
-    parser.add_argument('--rounds', type=int, default=5, help='windows per contestant')
-    parser.add_argument('--workers', type=int, default=0, help='0: all cores')
+    parser.add_argument('--only', type=arguments.names, help=f'comma list of {", ".join(DOMAINS)}')
+    parser.add_argument('--rounds', type=arguments.count, default=5, help='windows per contestant')
+    parser.add_argument('--workers', type=arguments.workers, default=0, help='0: all cores')
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print control steps per second and their ratios."""
-    names = DOMAINS if args.only is None else tuple(args.only.split(','))
+    names = DOMAINS if args.only is None else args.only
     for name in names:
         if name not in DOMAINS:
             raise UnknownName('domain', name, DOMAINS)
-    if args.rounds < 1:
-        raise InvalidConfig(f'rounds must be at least 1, got {args.rounds}')
     results = {name: _measure(name, args.rounds, args.workers) for name in names}
     print(json.dumps(results, indent=2) if args.json else _text(results))
     return 0

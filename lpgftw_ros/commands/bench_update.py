@@ -13,7 +13,8 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 from threadpoolctl import threadpool_limits
 
-from lpgftw_ros.errors import InvalidConfig, LpgftwError
+from lpgftw_ros import arguments
+from lpgftw_ros.errors import LpgftwError
 from lpgftw_ros.learning import Batch, Learner, make_learner, PolicySpec
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.learning.values import Floats, relative_error, value_features, ValueFunction
@@ -26,14 +27,16 @@ FIT_TRAJECTORIES, EPOCHS, MINIBATCH, RATE, DECAY = 50, 10, 64, 1e-3, 1e-3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--json', action='store_true', help='print one JSON object')
-    parser.add_argument('--rounds', type=int, default=5, help='turns of each contestant')
-    parser.add_argument('--threads', type=int, default=1, help='BLAS and torch threads')
+    parser.add_argument(
+        '--rounds', type=arguments.count, default=5, help='turns of each contestant'
+    )
+    parser.add_argument(
+        '--threads', type=arguments.threads, default=1, help='BLAS and torch threads'
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print the ratios and the times behind them."""
-    if args.rounds < 1 or args.threads < 1:
-        raise InvalidConfig('rounds and threads must be at least 1')
     with threadpool_limits(limits=args.threads):
         results = {**knowledge(args.rounds), **value_fit(args.rounds, args.threads)}
     if args.json:

@@ -10,16 +10,27 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from lpgftw_ros import arguments
+
 SOLVED = 0.8
 """Share of episodes with exploration that counts as solved."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument('--out', type=Path, default=Path('runs/demo'), help='run folders go here')
-    parser.add_argument('--seed', type=int, default=3, help='root of all random numbers')
-    parser.add_argument('--iterations', type=int, help='policy steps per task')
-    parser.add_argument('--workers', type=int, default=0, help='simulation workers (0: cores)')
+    parser.add_argument(
+        '--out',
+        type=arguments.new_folder,
+        default=Path('runs/demo'),
+        help='run folders go here',
+    )
+    parser.add_argument(
+        '--seed', type=arguments.seed, default=3, help='root of all random numbers'
+    )
+    parser.add_argument('--iterations', type=arguments.count, help='policy steps per task')
+    parser.add_argument(
+        '--workers', type=arguments.workers, default=0, help='simulation workers (0: cores)'
+    )
 
 
 def run(args: argparse.Namespace) -> int:

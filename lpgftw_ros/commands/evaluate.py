@@ -3,23 +3,28 @@
 import argparse
 from dataclasses import asdict
 import json
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from lpgftw_ros.errors import InvalidConfig
+from lpgftw_ros import arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument('run_folder', metavar='RUN', type=Path, help='run folder')
-    parser.add_argument('--tasks', help='names separated by commas (default: all)')
-    parser.add_argument('--episodes', type=int, help='episodes per task')
+    parser.add_argument('run_folder', metavar='RUN', type=arguments.folder, help='run folder')
+    parser.add_argument(
+        '--tasks', type=arguments.names, help='names separated by commas (default: all)'
+    )
+    parser.add_argument('--episodes', type=arguments.count, help='episodes per task')
     parser.add_argument('--stochastic', action='store_true', help='act with exploration noise')
-    parser.add_argument('--seed', type=int, help="another seed than the run's own")
-    parser.add_argument('--workers', type=int, default=0, help='simulation workers (0: cores)')
-    parser.add_argument('--render', type=Path, metavar='FILE.mp4', help='video of the first task')
+    parser.add_argument('--seed', type=arguments.seed, help="another seed than the run's own")
+    parser.add_argument(
+        '--workers', type=arguments.workers, default=0, help='simulation workers (0: cores)'
+    )
+    parser.add_argument(
+        '--render', type=arguments.video, metavar='FILE.mp4', help='video of the first task'
+    )
     parser.add_argument('--json', action='store_true', help='print one JSON object')
 
 
@@ -28,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from lpgftw_ros.runs.environment import limit_threads
     from lpgftw_ros.runs.evaluation import evaluate_run
 
-    tasks = tuple(name.strip() for name in args.tasks.split(',')) if args.tasks else ()
+    tasks: tuple[str, ...] = args.tasks or ()
     limit_threads(1)
     results = list(
         evaluate_run(
@@ -62,8 +67,6 @@ def _render(args: argparse.Namespace, tasks: tuple[str, ...]) -> None:
     from lpgftw_ros.runs.knowledge_files import load_knowledge
     from lpgftw_ros.runs.visits import evaluation_seed
 
-    if args.render.suffix != '.mp4':
-        raise InvalidConfig(f'--render takes a file ending in .mp4, got {args.render}')
     config = read_config(args.run_folder)
     policy = load_knowledge(args.run_folder).policy(tasks[0])
     seed = evaluation_seed(config.loop.seed if args.seed is None else args.seed, tasks[0])

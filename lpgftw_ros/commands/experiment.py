@@ -10,7 +10,8 @@ from types import FrameType
 
 from rich.console import Console
 
-from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros import arguments
+from lpgftw_ros.errors import UnknownName
 from lpgftw_ros.experiments.processes import Backend, LocalProcesses, RayTasks
 from lpgftw_ros.experiments.progress import LiveProgress, PlainProgress
 from lpgftw_ros.experiments.spec import ExperimentSpec, load_spec
@@ -35,14 +36,22 @@ def spec_path(name: str) -> Path:
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare how cells are run."""
-    parser.add_argument('--out', type=Path, default=Path('runs'), help='folder of all runs')
-    parser.add_argument('--jobs', type=int, metavar='N', help='cells at once (default 1)')
     parser.add_argument(
-        '--workers', type=int, metavar='N', help='simulation workers per cell (default cores/jobs)'
+        '--out', type=arguments.new_folder, default=Path('runs'), help='folder of all runs'
+    )
+    parser.add_argument(
+        '--jobs', type=arguments.count, metavar='N', help='cells at once (default 1)'
+    )
+    parser.add_argument(
+        '--workers',
+        type=arguments.whole(1, arguments.MOST_WORKERS),
+        metavar='N',
+        help='simulation workers per cell (default cores/jobs)',
     )
     parser.add_argument(
         '--ray',
         nargs='?',
+        type=arguments.text,
         const='local',
         metavar='ADDRESS',
         help='run the cells as Ray tasks, on this machine or on the cluster at ADDRESS '
@@ -74,9 +83,6 @@ def execute(
     spec: ExperimentSpec, args: argparse.Namespace, program: Sequence[str] = TRAIN
 ) -> tuple[CellStatus, ...]:
     """Run all cells of a spec as the options say; return how each ended."""
-    for name in ('jobs', 'workers'):
-        if (value := getattr(args, name)) is not None and value < 1:
-            raise InvalidConfig(f'--{name} must be at least 1, got {value}')
     jobs = args.jobs or 1
     workers = args.workers or max(1, (os.cpu_count() or 1) // jobs)
     root, extra = cells_root(spec, args.out), ('--workers', str(workers))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lpgftw_ros import arguments
 from lpgftw_ros.experiments.explain import column_use, contributions, explain, Explanation
 from lpgftw_ros.learning.policies import Knowledge
 from lpgftw_ros.runs.knowledge_files import load_knowledge, load_local_models
@@ -15,7 +16,7 @@ from lpgftw_ros.runs.knowledge_files import load_knowledge, load_local_models
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument('folder', type=Path, metavar='RUN', help='run folder')
+    parser.add_argument('folder', type=arguments.folder, metavar='RUN', help='run folder')
     parser.add_argument('--task', help='one task in detail (default: all, briefly)')
     parser.add_argument('--json', action='store_true', help='print JSON')
 

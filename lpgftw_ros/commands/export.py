@@ -4,19 +4,31 @@ import argparse
 import json
 from pathlib import Path
 
+from lpgftw_ros import arguments
 from lpgftw_ros.errors import InvalidConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument('run_folder', metavar='RUN', type=Path, help='run folder')
-    parser.add_argument('--task', required=True, help='task whose policy is written')
+    parser.add_argument('run_folder', metavar='RUN', type=arguments.folder, help='run folder')
     parser.add_argument(
-        '--out', required=True, type=Path, metavar='FILE', help='policy file; .onnx goes beside it'
+        '--task', required=True, type=arguments.text, help='task whose policy is written'
     )
-    parser.add_argument('--rate', type=float, default=20.0, help='control steps per second')
     parser.add_argument(
-        '--full-speed', type=float, default=0.10, help='hand speed of a full action, m/s'
+        '--out',
+        required=True,
+        type=arguments.new_file,
+        metavar='FILE',
+        help='policy file; .onnx goes beside it',
+    )
+    parser.add_argument(
+        '--rate', type=arguments.positive, default=20.0, help='control steps per second'
+    )
+    parser.add_argument(
+        '--full-speed',
+        type=arguments.positive,
+        default=0.10,
+        help='hand speed of a full action, m/s',
     )
     parser.add_argument(
         '--raise-speed-cap', action='store_true', help='allow a full speed above 0.25 m/s'

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from lpgftw_ros import arguments
 from lpgftw_ros.commands.experiment import spec_names, spec_path
 from lpgftw_ros.errors import LpgftwError
 from lpgftw_ros.experiments.archive import archive_run
@@ -12,25 +13,35 @@ from lpgftw_ros.experiments.results_page import read_notes, write_page
 from lpgftw_ros.experiments.run_data import read_runs
 from lpgftw_ros.experiments.spec import load_spec
 
+NOTES = Path('results/notes.yaml')
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        'runs', nargs='+', type=Path, metavar='RUN', help='run folders, or folders that hold some'
+        'runs',
+        nargs='+',
+        type=arguments.folder,
+        metavar='RUN',
+        help='run folders, or folders that hold some',
     )
-    parser.add_argument('--out', type=Path, required=True, metavar='DIR', help='report folder')
     parser.add_argument(
-        '--page', type=Path, metavar='FILE', help='also write docs/results.md here'
+        '--out', type=arguments.new_folder, required=True, metavar='DIR', help='report folder'
+    )
+    parser.add_argument(
+        '--page', type=arguments.new_file, metavar='FILE', help='also write docs/results.md here'
     )
     parser.add_argument(
         '--notes',
-        type=Path,
-        default=Path('results/notes.yaml'),
+        type=arguments.file,
         metavar='FILE',
         help='hand-written explanations for --page (default results/notes.yaml)',
     )
     parser.add_argument(
-        '--archive', type=Path, metavar='DIR', help='also copy the runs, without checkpoints, here'
+        '--archive',
+        type=arguments.new_folder,
+        metavar='DIR',
+        help='also copy the runs, without checkpoints, here',
     )
     parser.add_argument(
         '--diversity',
@@ -56,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
         if args.page is not None:
             specs = [load_spec(spec_path(name), 'paper') for name in spec_names()]
             specs.sort(key=lambda spec: not spec.paper)  # what the paper has comes first
-            write_page(args.page, specs, runs, read_notes(args.notes), args.out / 'figures')
+            write_page(
+                args.page, specs, runs, read_notes(args.notes or NOTES), args.out / 'figures'
+            )
     except OSError as error:
         raise LpgftwError(f'cannot write the report: {error}') from error
     for report in reports:

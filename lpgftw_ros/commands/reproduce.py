@@ -12,7 +12,7 @@ from lpgftw_ros.commands.experiment import (
 from lpgftw_ros.experiments.report import REPORT, write_report
 from lpgftw_ros.experiments.run_data import read_run
 from lpgftw_ros.experiments.spec import load_spec, PROFILES
-from lpgftw_ros.experiments.sweep import BAD
+from lpgftw_ros.experiments.sweep import BAD, CellState
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     root = cells_root(spec, args.out)
-    folders = [cell.folder(root) for cell in spec.cells]
+    folders = [status.folder for status in statuses if status.state is not CellState.FOREIGN]
     runs = [read_run(folder) for folder in folders if (folder / 'summary.json').is_file()]
     if spec.diversity:
         from lpgftw_ros.experiments.cross_evaluation import measure_cross_returns

@@ -4,13 +4,16 @@ import argparse
 import json
 from typing import Any
 
+from lpgftw_ros import arguments
 from lpgftw_ros.domains.suites import load_suite, Suite, suite_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('suite', nargs='?', help='a suite by name, or a suite YAML file')
-    parser.add_argument('--seed', type=int, help='list the tasks in the order of this seed')
+    parser.add_argument(
+        '--seed', type=arguments.seed, help='list the tasks in the order of this seed'
+    )
     parser.add_argument('--json', action='store_true', help='print JSON')
 
 

@@ -36,8 +36,10 @@ def run(args: argparse.Namespace) -> int:
     ) as (session, sampler):
         with display(session) as shown:
             shown.update(session)
-            drive(session, sampler, shown.update)
+            learned = drive(session, sampler, shown.update)
         print_summary(session.folder.read_json('summary.json'))
+        if not learned:
+            print('nothing was left to learn: every task of this run is finished')
         print(f'run folder: {out}')
     return 0
 

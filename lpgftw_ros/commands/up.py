@@ -1,7 +1,7 @@
 """`lpgftw up`: start the ROS 2 graph without the ros2 command."""
 
 import argparse
-from dataclasses import fields
+from dataclasses import fields, replace
 import os
 from pathlib import Path
 import sys
@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Any
 
+from lpgftw_ros import arguments
 from lpgftw_ros.bringup import describe, Graph, GraphOptions, options_from, Process
 from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.policy_graph import describe_policies, policy_options, PolicyOptions
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             graph.add_argument(flag, default=None, help=text, metavar=_metavar(item.metadata))
     graph.add_argument(
         '--policy-from',
-        type=Path,
+        type=arguments.run_or_file,
         metavar='RUN_OR_FILE',
         help='no learner: serve the policies of a run folder or of lpgftw export',
     )
@@ -48,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='bring the graph up, wait until all nodes are healthy, take it down, exit 0',
     )
     graph.add_argument(
-        '--check-timeout', type=float, default=60.0, help='seconds --check waits (default 60)'
+        '--check-timeout',
+        type=arguments.positive,
+        default=60.0,
+        help='seconds --check waits (default 60)',
     )
 
 
@@ -75,8 +79,8 @@ def _run(args: argparse.Namespace, folder: Path) -> int:
         raise InvalidConfig('--resume needs --out, the run folder to continue')
     if args.suite is None and not args.resume:
         args.suite = options.suite
-    if not options.params_file:
-        run_config(args)  # a wrong suite, task or setting ends here, before anything starts
+    if not options.params_file:  # what no run can be made with ends here, before anything starts
+        options = replace(options, suite=run_config(args).suite)
     return _start(describe(options, values), args, folder, ends=options.autotrain)
 
 
@@ -99,7 +103,7 @@ def _start(graph: Graph, args: argparse.Namespace, folder: Path, *, ends: bool =
     return check(graph, supervisor, args.check_timeout) if args.check else supervisor.run()
 
 
-UNSAID = {'preset': 'published', 'workers': 0, 'resume': False}
+UNSAID = {'workers': 0, 'resume': False}
 """What options of `lpgftw train` say that were not given; all others say None."""
 
 

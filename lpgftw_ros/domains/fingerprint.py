@@ -4,7 +4,6 @@ Two machines or two library versions with the same fingerprint move a task in th
 bit. A run that is resumed under another one can say so.
 """
 
-from collections.abc import Iterable
 import hashlib
 
 import numpy as np
@@ -30,11 +29,6 @@ def task_fingerprint(suite: Suite, task: str) -> str:
             env.close()
     finally:
         pool.close()
-
-
-def physics_fingerprint(suite: Suite, tasks: Iterable[str]) -> dict[str, str]:
-    """Return the fingerprint of each of these tasks."""
-    return {task: task_fingerprint(suite, task) for task in tasks}
 
 
 def rollout_hash(env: TaskVectorEnv) -> str:

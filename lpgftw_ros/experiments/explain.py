@@ -18,6 +18,7 @@ from scipy.stats import f as f_distribution
 
 from lpgftw_ros.errors import UnknownName
 from lpgftw_ros.learning.arrays import Array
+from lpgftw_ros.learning.basis import pad
 from lpgftw_ros.learning.local_model import LocalModel
 from lpgftw_ros.learning.policies import compose, Knowledge
 
@@ -62,13 +63,8 @@ class Explanation:
 def contributions(knowledge: Knowledge) -> Array:
     """Return s_j times the norm of column j for each task. Shape (tasks, k)."""
     norms = np.linalg.norm(knowledge.basis, axis=0)
-    rows = [padded(f.coefficients, len(norms)) * norms for f in knowledge.tasks.values()]
+    rows = [pad(f.coefficients, len(norms)) * norms for f in knowledge.tasks.values()]
     return np.array(rows).reshape(len(rows), len(norms))
-
-
-def padded(coefficients: Array, k: int) -> Array:
-    """Return s with a zero for each column it does not know. Shape (k,)."""
-    return np.concatenate([coefficients, np.zeros(k - len(coefficients))])
 
 
 def column_use(contribution: Array) -> Array:
@@ -104,7 +100,7 @@ def explain(
         raise UnknownName('task in this run', task, knowledge.tasks)
     factors = knowledge.tasks[task]
     k = knowledge.basis.shape[1]
-    s = padded(factors.coefficients, k)
+    s = pad(factors.coefficients, k)
     parts = np.abs(s) * np.linalg.norm(knowledge.basis, axis=0)
     theta = compose(knowledge.basis, factors)
     model = (models or {}).get(task)

@@ -9,8 +9,9 @@ import math
 
 import numpy as np
 
-from lpgftw_ros.experiments.run_data import RunData, Score, STAGES, TaskResult
+from lpgftw_ros.experiments.run_data import RunData, Score, TaskResult
 from lpgftw_ros.learning.arrays import Array
+from lpgftw_ros.runs.stages import STAGES
 
 SPEED_LEVEL = 0.9
 """Share of STL's improvement that `speed_up` waits for."""

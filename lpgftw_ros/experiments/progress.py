@@ -20,6 +20,7 @@ _COLOURS = {
     CellState.FINISHED: 'green',
     CellState.FAILED: 'bold red',
     CellState.BLOCKED: 'yellow',
+    CellState.FOREIGN: 'bold red',
 }
 _TAIL_BYTES = 4096
 
@@ -81,9 +82,9 @@ class PlainProgress:
 
     def watch(self, statuses: Mapping[str, CellStatus]) -> None:
         """Say what is already there."""
-        for name, status in statuses.items():
-            if status.state is CellState.SKIPPED:
-                self._write(f'{name}: {status.state.value}')
+        for status in statuses.values():
+            if status.state is not CellState.WAITING:
+                self.change(status)
 
     def change(self, status: CellStatus) -> None:
         """Write the new state of a cell."""

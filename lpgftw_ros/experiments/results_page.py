@@ -31,8 +31,9 @@ def read_notes(path: Path) -> Mapping[str, str]:
         return {}
     try:
         content = yaml.safe_load(path.read_text(encoding='utf-8')) or {}
-    except yaml.YAMLError as error:
-        raise InvalidConfig(f"cannot read the notes '{path}': {error}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = ' '.join(str(error).split())
+        raise InvalidConfig(f"cannot read the notes '{path}': {text}") from error
     if not isinstance(content, dict):
         raise InvalidConfig(f"'{path}' must map names of figures to texts")
     return {str(key): str(value).strip() for key, value in content.items()}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -19,17 +19,7 @@ from lpgftw_ros.experiments.run_files import (
     read_summary,
 )
 from lpgftw_ros.learning.arrays import Array
-
-STAGES: Final = (
-    'start',
-    'start_after_update',
-    'tune',
-    'tune_stochastic',
-    'update',
-    'final',
-    'final_stochastic',
-)
-"""Moments of a task's life at which its policy is evaluated, in order."""
+from lpgftw_ros.runs.stages import STAGES
 
 
 @dataclass(frozen=True, slots=True)

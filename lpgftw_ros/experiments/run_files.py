@@ -56,7 +56,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
         return {}
     try:
         config = yaml.safe_load(file.read_text(encoding='utf-8'))
-    except yaml.YAMLError as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadRunFolder(f"cannot read '{file}': {error}") from error
     return config if isinstance(config, dict) else {}
 

@@ -99,14 +99,16 @@ def load_spec(path: Path, profile: str | None = None) -> ExperimentSpec:
     """Read a spec file with one of its profiles; without a profile the top-level values hold."""
     try:
         content = yaml.safe_load(path.read_text(encoding='utf-8'))
-    except (OSError, yaml.YAMLError) as error:
-        raise InvalidConfig(f"cannot read the spec '{path}': {error}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = ' '.join(str(error).split())
+        raise InvalidConfig(f"cannot read the spec '{path}': {text}") from error
     if not isinstance(content, dict):
         raise InvalidConfig(f"'{path}' is not an experiment spec: expected keys and values")
-    profiles = content.pop('profiles', None) or {}
+    profiles = _mapping(path.stem, 'profiles', content.pop('profiles', None))
     if profile is not None and profile not in profiles:
         raise UnknownName('profile', profile, profiles)
-    merged = {**content, **(profiles[profile] or {} if profile is not None else {})}
+    own = {} if profile is None else _mapping(path.stem, profile, profiles[profile])
+    merged = {str(key): value for key, value in {**content, **own}.items()}
     known = ('title', 'paper', 'suites', 'seeds', 'methods', 'set', 'diversity', *_OPTIONS)
     for key in merged:
         if key not in known:
@@ -140,24 +142,35 @@ def _list(name: str, values: Mapping[str, Any], key: str) -> Sequence[Any]:
     return found
 
 
-def _cell(spec: str, values: Mapping[str, Any], suite: str, method: Any, seed: Any) -> Cell:
+def _mapping(name: str, key: str, value: Any) -> dict[str, Any]:
+    """Return a part of a spec that has keys of its own; empty if it is not there."""
+    if value is not None and not isinstance(value, dict):
+        raise InvalidConfig(f"spec '{name}': '{key}' must be keys and values, got {value}")
+    return {str(k): v for k, v in (value or {}).items()}
+
+
+def _cell(spec: str, values: Mapping[str, Any], suite: Any, method: Any, seed: Any) -> Cell:
+    if not isinstance(suite, str):
+        raise InvalidConfig(f"spec '{spec}': a suite is a name or a YAML file, got {suite}")
     entry = {'learner': method} if isinstance(method, str) else method
     if not isinstance(entry, dict) or 'learner' not in entry:
         raise InvalidConfig(f"spec '{spec}': a method is a name or has a 'learner', got {method}")
-    for key in entry:
+    for key in map(str, entry):
         if key not in (known := ('label', 'learner', 'set', 'per_suite', *_OPTIONS)):
             raise UnknownName(f"key of a method in '{spec}'", key, known)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise InvalidConfig(f"spec '{spec}': a seed is a whole number from 0 on, got {seed}")
-    own = (entry.get('per_suite') or {}).get(suite, {})
+    own = _mapping(spec, 'per_suite', entry.get('per_suite')).get(suite)
+    parts = {'set': values.get('set'), 'set of a method': entry.get('set'), 'per_suite': own}
+    settings = {k: v for key, part in parts.items() for k, v in _mapping(spec, key, part).items()}
     learner = str(entry['learner'])
     return Cell(
-        suite=str(suite),
+        suite=suite,
         label=str(entry.get('label', learner)),
         learner=learner,
         seed=seed,
         options={k: str({**values, **entry}[k]) for k in _OPTIONS if k in {**values, **entry}},
-        settings=_text({**(values.get('set') or {}), **(entry.get('set') or {}), **own}),
+        settings=_text(settings),
         source=SOURCE_LABEL if learner == 'pg-ella' else None,
     )
 

@@ -6,9 +6,14 @@ from enum import StrEnum
 import json
 from pathlib import Path
 import time
+from typing import TYPE_CHECKING
 
+from lpgftw_ros.errors import LpgftwError
 from lpgftw_ros.experiments.processes import Backend
 from lpgftw_ros.experiments.spec import Cell, ExperimentSpec
+
+if TYPE_CHECKING:
+    from lpgftw_ros.runs.config import RunConfig
 
 TRAIN = ('-m', 'lpgftw_ros.cli', 'train')
 """Words after the interpreter that train one cell."""
@@ -23,10 +28,11 @@ class CellState(StrEnum):
     FINISHED = 'finished'
     FAILED = 'failed'
     BLOCKED = 'source failed'
+    FOREIGN = 'another run is there'
 
 
 DONE = (CellState.SKIPPED, CellState.FINISHED)
-BAD = (CellState.FAILED, CellState.BLOCKED)
+BAD = (CellState.FAILED, CellState.BLOCKED, CellState.FOREIGN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +85,7 @@ class Sweep:
         self._root, self._backend, self._on_change = root, backend, on_change
         self._program, self._extra = tuple(program), tuple(extra)
         self._started: dict[str, float] = {}
-        self.statuses = {
-            cell.name: CellStatus(cell, cell.folder(root), _first_state(cell, root))
-            for cell in spec.cells
-        }
+        self.statuses = {cell.name: first_status(cell, root) for cell in spec.cells}
 
     def run(self, poll_seconds: float = 0.2) -> tuple[CellStatus, ...]:
         """Run all cells; on any interruption end the commands that still run."""
@@ -139,5 +142,42 @@ class Sweep:
         self._on_change(status)
 
 
-def _first_state(cell: Cell, root: Path) -> CellState:
-    return CellState.SKIPPED if is_finished(cell.folder(root)) else CellState.WAITING
+def first_status(cell: Cell, root: Path) -> CellStatus:
+    """Return where a cell stands before anything was run."""
+    folder = cell.folder(root)
+    finished = is_finished(folder)
+    made = finished or (folder / 'config.yaml').exists()
+    if made and (message := _difference(cell, folder)):
+        return CellStatus(cell, folder, CellState.FOREIGN, message=message)
+    return CellStatus(cell, folder, CellState.SKIPPED if finished else CellState.WAITING)
+
+
+def _difference(cell: Cell, folder: Path) -> str:
+    """Say in what the run in the folder is not the cell's; empty if it is."""
+    from lpgftw_ros.runs.folder import differences, read_config
+    from lpgftw_ros.runs.options import same_suite
+
+    try:
+        saved, asked = read_config(folder), cell_config(cell)
+    except LpgftwError as error:
+        return str(error)
+    if same_suite(asked.suite, saved.suite):
+        asked = replace(asked, suite=saved.suite)
+    if not (differing := differences(saved, asked)):
+        return ''
+    return f'{folder}: {"; ".join(differing)}; choose another --out, or move that run away'
+
+
+def cell_config(cell: Cell) -> 'RunConfig':
+    """Return the configuration `lpgftw train` makes of a cell."""
+    from lpgftw_ros.runs.options import RunOptions
+
+    options = dict(cell.options)
+    tasks, preset = options.pop('tasks', None), options.pop('preset', None)
+    return RunOptions(
+        suite=cell.suite,
+        learner=cell.learner,
+        tasks=tasks,
+        preset=preset,
+        settings={**cell.settings, **options, 'seed': cell.seed},
+    ).new_run()

@@ -20,7 +20,7 @@ CHUNK = 2048
 """Rows of the batch worked on at a time."""
 
 
-def _with_one(x: Array) -> Array:
+def with_one(x: Array) -> Array:
     """Append a column of ones, the input of the bias."""
     return np.column_stack((x, np.ones(len(x))))
 
@@ -54,7 +54,7 @@ class Fisher:
     def of_theta(self, weights: Array | None = None) -> Array:
         """Return F over theta alone, head held fixed; rows may be weighted. Shape (d, d)."""
         if not self.policy.spec.hidden:
-            x = _with_one(self.at.obs)
+            x = with_one(self.at.obs)
             second_moment = (x if weights is None else x * weights[:, None]).T @ x / len(x)
             return np.kron(np.diag(_precision(self.policy)), second_moment)
         return _mlp_theta(self.policy, self.at, weights)
@@ -62,7 +62,7 @@ class Fisher:
     def of_coefficients(self, basis: Array) -> Array:
         """Return P' F P for P = blkdiag(L, I): over (s, head). Shape (k + h, k + h)."""
         if not self.policy.spec.hidden:
-            x = _with_one(self.at.obs)
+            x = with_one(self.at.obs)
             rows = basis.reshape(self.policy.spec.act_dim, x.shape[1], -1 if basis.size else 0)
             tangents = np.einsum('ank,nm,aml->akl', rows, x.T @ x / len(x), rows)
             return np.asarray(np.einsum('a,akl->kl', _precision(self.policy), tangents))
@@ -110,7 +110,7 @@ def _mlp_coefficients(policy: PolicySnapshot, at: Activations, basis: Array) -> 
     no_head = np.zeros(spec.head_size)
     tangents = [push_forward(policy, at, column, no_head) for column in basis.T]
     J_s = np.stack(tangents, axis=2) if k else np.zeros((*at.mean.shape, 0))  # (M, act, k)
-    h = _with_one(at.hidden[1])  # (M, width + 1)
+    h = with_one(at.hidden[1])  # (M, width + 1)
     gram = h.T @ h / len(h)
     F = np.zeros((k + spec.head_size, k + spec.head_size))
     for action, precision in enumerate(_precision(policy)):

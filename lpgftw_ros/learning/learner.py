@@ -46,9 +46,8 @@ class StepReport:
 class ValueReport:
     """What one fit of the value function did."""
 
-    error_before: float
-    """Mean squared error over the variance of the returns, before the fit."""
     error_after: float
+    """Mean squared error over the variance of the returns, after the fit."""
     seconds: float = 0.0
 
 

@@ -28,7 +28,6 @@ class ValueTask:
     """A value fit that is due: made by `improve`, done by `fit_values`."""
 
     features: Floats
-    predicted: Array
     targets: Array
     iteration: int
 
@@ -58,7 +57,7 @@ class TaskRun:
         features = value_features(batch.observations, batch.step_in_trajectory)
         predicted = self.values.predict(features)
         targets = discounted_returns(batch, config.gamma)
-        due = ValueTask(features, predicted, targets, self.iteration)
+        due = ValueTask(features, targets, self.iteration)
         return _advantages(self.values, batch, predicted, config, config.gae_lambda), due
 
     def fit_values(self, config: TrainingConfig) -> ValueReport:
@@ -73,10 +72,9 @@ class TaskRun:
             epochs=config.value_epochs,
             learning_rate=config.value_learning_rate,
         )
-        before = relative_error(due.predicted, due.targets)
         after = relative_error(self.values.predict(due.features), due.targets)
         self.due = None
-        return ValueReport(before, after)
+        return ValueReport(after)
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return everything a later continuation needs."""

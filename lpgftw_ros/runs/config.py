@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+import re
 from typing import Any
 
 import yaml
@@ -14,6 +15,8 @@ from lpgftw_ros.resources import data_folder
 
 FORMAT = 1
 """Number of the run-folder format; a folder of another number is refused."""
+PRESETS = ('published', 'paper')
+"""Whose equations: those of the authors' code, which the numbers are from, or of the text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +61,10 @@ class RunConfig:
     def method_name(self) -> str:
         """Name of the learner's method; `ewc-h` is `ewc` with another width."""
         return method_of(self.learner)
+
+    def settings(self) -> dict[str, Any]:
+        """Return everything `--set` takes, under its plain name."""
+        return {'hidden': self.hidden, **asdict(self.loop), **self.method}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values as they stand in config.yaml."""
@@ -147,12 +154,11 @@ def _widths(value: Any) -> tuple[int, ...]:
 
 def preset_layers(suite: str, learner: str, preset: str) -> list[dict[str, Any]]:
     """Return the preset settings of a suite and learner, weakest first."""
+    if preset not in PRESETS:
+        raise UnknownName('preset', preset, PRESETS)
     layers: list[dict[str, Any]] = []
     folder = data_folder('config') / 'presets'
-    names = ('default', suite) if preset == 'published' else ('default', suite, preset)
-    if not (folder / f'{names[-1]}.yaml').is_file() and preset != 'published':
-        raise UnknownName('preset', preset, ['published', 'paper'])
-    for name in names:
+    for name in ('default', suite) if preset == 'published' else ('default', suite, preset):
         path = folder / f'{name}.yaml'
         if path.is_file():
             content = yaml.safe_load(path.read_text()) or {}
@@ -168,7 +174,7 @@ def task_sequence(suite: Suite, tasks: str | None, seed: int) -> tuple[str, ...]
     order = suite.order(seed)
     if tasks is None:
         return tuple(order)
-    if tasks.lstrip('+-').isdigit():
+    if re.fullmatch('[+-]?[0-9]+', tasks):
         count = int(tasks)
         if not 1 <= count <= len(order):
             raise InvalidConfig(f'tasks must be 1 to {len(order)} or names, got {count}')

@@ -1,5 +1,6 @@
 """The in-process driver: one Python process and its simulation workers."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.knowledge_files import load_knowledge
-from lpgftw_ros.runs.requests import Done, Idle
+from lpgftw_ros.runs.lifelong import Lifelong
+from lpgftw_ros.runs.requests import Collect, Done, Idle
 from lpgftw_ros.runs.session import Session
 from lpgftw_ros.runs.tensorboard import event_writer
 
@@ -59,12 +61,33 @@ def source_policies(config: RunConfig, source: Path | None) -> dict[str, PolicyS
     return {task: knowledge.policy(task) for task in knowledge.tasks}
 
 
-def drive(session: Session, sampler: Sampler, on_step: Callable[[Session], None]) -> None:
-    """Answer the session's requests until every task is learned.
+def take_up(loop: Lifelong) -> None:
+    """Go on with whatever is left of a run, also if it was held or stopped in the ROS graph.
+
+    Parked visits come first, then the queue as it was saved, then the tasks of the sequence that
+    were never begun.
+    """
+    loop.release()
+    parked = [v.task for v in loop.visits if v.state == 'parked' and v.task not in loop.queue]
+    loop.queue[:0] = parked
+    met = Counter([visit.task for visit in loop.visits if visit.state != 'parked'])
+    met.update(loop.queue)
+    for task in loop.config.tasks:
+        if met[task]:
+            met[task] -= 1
+        else:
+            loop.queue.append(task)
+
+
+def drive(session: Session, sampler: Sampler, on_step: Callable[[Session], None]) -> int:
+    """Answer the session's requests until every task is learned; return how many taught it.
 
     The value function is fitted, and the iteration saved, while the next rollout is sampled.
     """
+    if session.resumed:  # nobody else could release it here
+        take_up(session.lifelong)
     noted: set[str] = set()
+    learned = 0
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix='background') as beside:
         while not isinstance(request := session.next_request(), Done | Idle):
             if request.task not in noted:
@@ -79,5 +102,7 @@ def drive(session: Session, sampler: Sampler, on_step: Callable[[Session], None]
             seconds = time.perf_counter() - started
             pending.result()
             session.feed(batch, seconds)
+            learned += isinstance(request, Collect)
             on_step(session)
     session.finish()
+    return learned

@@ -13,6 +13,7 @@ from lpgftw_ros.domains.vector_env import TaskVectorEnv
 from lpgftw_ros.errors import InvalidConfig, LpgftwError
 from lpgftw_ros.learning.policies import PolicySnapshot
 from lpgftw_ros.learning.randomness import ExplorationNoise
+from lpgftw_ros.runs.config import LoopConfig
 from lpgftw_ros.runs.folder import read_config
 from lpgftw_ros.runs.knowledge_files import load_knowledge
 from lpgftw_ros.runs.visits import evaluation_seed
@@ -46,8 +47,8 @@ def evaluate_run(
     policies = [(task, knowledge.policy(task)) for task in tasks or tuple(knowledge.tasks)]
     with Sampler(config.suite, workers) as sampler:
         for task, policy in policies:
-            fixed = sampler.suite.task(task).deterministic_resets and not stochastic
-            n = episodes or (1 if fixed else config.loop.evaluation_episodes)
+            fixed = sampler.suite.task(task).deterministic_resets
+            n = episodes or _usual_episodes(config.loop, fixed, stochastic)
             rollout_seed = evaluation_seed(config.loop.seed if seed is None else seed, task)
             batch = sampler.collect(task, policy, n, rollout_seed, explore=stochastic)
             yield Evaluation(
@@ -60,6 +61,13 @@ def evaluate_run(
             )
 
 
+def _usual_episodes(loop: LoopConfig, fixed: bool, stochastic: bool) -> int:
+    """Return how many episodes the run itself took; `fixed` says that all begin alike."""
+    if stochastic and loop.stochastic_episodes:
+        return loop.stochastic_episodes
+    return 1 if fixed and not stochastic else loop.evaluation_episodes
+
+
 def record_video(
     env: TaskVectorEnv, policy: PolicySnapshot, path: Path, *, seed: int, stochastic: bool
 ) -> None:
@@ -69,6 +77,7 @@ def record_video(
     rollout = Rollout(env, 1, seed, path.stem)
     noise = ExplorationNoise(seed, 1, policy.spec.act_dim) if stochastic else None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         video: Any
         with imageio.get_writer(path, fps=40, macro_block_size=None) as video:
             while not rollout.done:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lpgftw_ros.errors import InvalidConfig, LpgftwError
+from lpgftw_ros.errors import InvalidConfig, LpgftwError, StateMismatch
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.storage import CannotWrite, write_bytes
 
@@ -57,7 +57,6 @@ class RunFolder:
         if not exists:
             text = yaml.safe_dump(config.to_dict(), sort_keys=False)
             write_bytes(path / 'config.yaml', text.encode())
-        self._metrics = None
         self._metrics_size = 0
 
     def __enter__(self) -> 'RunFolder':
@@ -113,7 +112,12 @@ class RunFolder:
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a JSON file; empty if it is not there."""
         path = self.path / name
-        return dict(json.loads(path.read_text())) if path.exists() else {}
+        if not path.exists():
+            return {}
+        try:
+            return dict(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError):
+            raise StateMismatch(f'{path} is damaged; remove it to go on without it') from None
 
 
 def read_config(path: Path) -> RunConfig:
@@ -122,7 +126,7 @@ def read_config(path: Path) -> RunConfig:
         values = yaml.safe_load((path / 'config.yaml').read_text())
     except OSError as error:
         raise InvalidConfig(f'{path} is not a run folder: {error.strerror}') from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfig(f'{path}/config.yaml is not valid YAML') from error
     if not isinstance(values, dict):
         raise InvalidConfig(f'{path}/config.yaml holds no settings')
@@ -131,16 +135,25 @@ def read_config(path: Path) -> RunConfig:
 
 def require_same(saved: RunConfig, asked: RunConfig) -> None:
     """Raise `InvalidConfig` that names every setting in which two configurations differ."""
+    if differing := differences(saved, asked):
+        raise InvalidConfig(
+            f'this run folder has another configuration: {"; ".join(differing)}; leave these '
+            f'options as they were, or choose another out'
+        )
+
+
+def differences(saved: RunConfig, asked: RunConfig) -> list[str]:
+    """Return a phrase for every setting in which two configurations differ."""
     old, new = _flat(saved), _flat(asked)
-    differing = [
+    return [
         f'{key} is {old.get(key)!r}, asked for {new.get(key)!r}'
         for key in old | new
         if old.get(key) != new.get(key)
     ]
-    if differing:
-        raise InvalidConfig('this run folder has another configuration: ' + '; '.join(differing))
 
 
 def _flat(config: RunConfig) -> dict[str, Any]:
     values = config.to_dict()
-    return values | {f'method.{key}': value for key, value in values.pop('method').items()}
+    parts = {part: values.pop(part) for part in ('loop', 'method')}
+    inner = {f'{part}.{key}': v for part, group in parts.items() for key, v in group.items()}
+    return values | inner

@@ -1,5 +1,6 @@
 """All policies of a run folder, readable without knowing the method that learned them."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from lpgftw_ros.errors import StateMismatch
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.learning.local_model import LocalModel
 from lpgftw_ros.learning.policies import Knowledge, PolicySpec, TaskFactors
-from lpgftw_ros.runs.storage import read_arrays, read_info
+from lpgftw_ros.runs.storage import read_arrays
 
 _FACTORS = ('coefficients', 'residual', 'head', 'log_std')
 
@@ -47,34 +48,51 @@ def read_knowledge(arrays: dict[str, Array], info: dict[str, Any]) -> Knowledge:
 
 def load_knowledge(run_folder: Path) -> Knowledge:
     """Return every policy of a run, the task in training included."""
+    newest = _newest(run_folder)
+    knowledge = read_knowledge(newest.arrays, newest.base)
+    tasks = dict(knowledge.tasks)
+    if (task := newest.info['running']) is not None:
+        tasks[task] = _factors(newest.running, 'running')
+    return Knowledge(knowledge.version, knowledge.spec, knowledge.basis, tasks)
+
+
+def load_local_models(run_folder: Path) -> dict[str, LocalModel]:
+    """Return the local model of each finished task of a run, as far as they were kept."""
+    models = {}
+    for task, number in _newest(run_folder).base['models'].items():
+        arrays, _ = read_arrays(run_folder / 'checkpoints' / _base_name(number))
+        names = [f'models/{task}/{name}' for name in ('alpha', 'g', 'H')]
+        if all(name in arrays for name in names):
+            models[task] = LocalModel(*(arrays[name] for name in names))
+    return models
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """Both files of a checkpoint: an iteration, and the knowledge it builds on."""
+
+    running: dict[str, Array]
+    info: dict[str, Any]
+    arrays: dict[str, Array]
+    base: dict[str, Any]
+
+
+def _newest(run_folder: Path) -> _Checkpoint:
+    """Return the newest checkpoint whose files are whole."""
     folder = run_folder / 'checkpoints'
     for name in ('iteration.safetensors', 'iteration.previous.safetensors'):
         try:
             running, info = read_arrays(folder / name)
-            arrays, base = read_arrays(folder / f'task-{info["base"]:03d}.safetensors')
+            return _Checkpoint(running, info, *read_arrays(folder / _base_name(info['base'])))
         except StateMismatch:
             continue
-        knowledge = read_knowledge(arrays, base)
-        tasks = dict(knowledge.tasks)
-        if info['running'] is not None:
-            tasks[info['running']] = _factors(running, 'running')
-        return Knowledge(knowledge.version, knowledge.spec, knowledge.basis, tasks)
     raise StateMismatch(
         f'{run_folder} has no finished iteration to read policies from; is it a run folder?'
     )
 
 
-def load_local_models(run_folder: Path) -> dict[str, LocalModel]:
-    """Return the local model of each finished task of a run, as far as they were kept."""
-    folder = run_folder / 'checkpoints'
-    base = read_info(folder / 'iteration.safetensors').get('base')
-    models = {}
-    for task, number in read_info(folder / f'task-{base:03d}.safetensors')['models'].items():
-        arrays, _ = read_arrays(folder / f'task-{number:03d}.safetensors')
-        names = [f'models/{task}/{name}' for name in ('alpha', 'g', 'H')]
-        if all(name in arrays for name in names):
-            models[task] = LocalModel(*(arrays[name] for name in names))
-    return models
+def _base_name(number: int) -> str:
+    return f'task-{number:03d}.safetensors'
 
 
 def _factors(arrays: dict[str, Array], prefix: str) -> TaskFactors:

@@ -9,17 +9,8 @@ from lpgftw_ros.learning.batch import Batch
 from lpgftw_ros.learning.learner import FinishReport, StepReport
 from lpgftw_ros.learning.policies import Knowledge
 from lpgftw_ros.runs.config import FORMAT, RunConfig
+from lpgftw_ros.runs.stages import STAGES
 from lpgftw_ros.runs.visits import Stage, Visit
-
-STAGES = (
-    'start',
-    'start_after_update',
-    'tune',
-    'tune_stochastic',
-    'update',
-    'final',
-    'final_stochastic',
-)
 
 
 def score(batch: Batch) -> dict[str, float]:

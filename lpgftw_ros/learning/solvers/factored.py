@@ -15,6 +15,7 @@ import numpy as np
 
 from lpgftw_ros.learning.arrays import Array, require_finite
 from lpgftw_ros.learning.config import TrainingConfig
+from lpgftw_ros.learning.fisher import with_one
 from lpgftw_ros.learning.gradients import Activations, forward, surrogate_gradient
 from lpgftw_ros.learning.local_model import kl_price
 from lpgftw_ros.learning.policies import PolicySnapshot, split_head, split_theta
@@ -64,13 +65,9 @@ def _layers(policy: PolicySnapshot, at: Activations) -> list[tuple[Array, Array]
     scale = np.exp(-policy.log_std)
     if not policy.spec.hidden:
         delta = np.broadcast_to(np.diag(scale), (len(at.obs), len(scale), len(scale)))
-        return [(delta, _with_one(at.obs))]
+        return [(delta, with_one(at.obs))]
     _, _, W1, _ = split_theta(policy.spec, policy.theta)
     W2, _ = split_head(policy.spec, policy.head)
     d2 = (scale[:, None] * W2) * at.slopes[1][:, None, :]
     d1 = (d2 @ W1) * at.slopes[0][:, None, :]
-    return [(d1, _with_one(at.obs)), (d2, _with_one(at.hidden[0]))]
-
-
-def _with_one(x: Array) -> Array:
-    return np.column_stack((x, np.ones(len(x))))
+    return [(d1, with_one(at.obs)), (d2, with_one(at.hidden[0]))]

@@ -28,11 +28,6 @@ def test_without_json_it_is_a_table(capsys):
     assert capsys.readouterr().out.splitlines()[0].startswith('ratio')
 
 
-def test_no_rounds_are_refused(capsys):
-    assert main(['bench', 'growth', '--rounds', '0']) == 2
-    assert 'at least 1' in capsys.readouterr().err
-
-
 def test_every_turn_starts_from_the_same_place():
     update = bench_growth._Update(5, _model())
     update.seconds()

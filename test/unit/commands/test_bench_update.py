@@ -14,12 +14,6 @@ def test_update_prints_one_object_with_its_ratios(capsys):
     assert found['value_error_ratio'] == pytest.approx(1.0, abs=0.02)
 
 
-def test_no_rounds_is_a_mistake_said_in_one_line(capsys):
-    assert main(['bench', 'update', '--rounds', '0']) == 2
-    wanted = 'lpgftw bench: rounds and threads must be at least 1\n'
-    assert capsys.readouterr().err == wanted
-
-
 @pytest.mark.parametrize('words', [['bench'], ['bench', 'nothing'], ['bench', 'update', '--no']])
 def test_a_wrong_call_ends_with_code_two(words, capsys):
     with pytest.raises(SystemExit) as caught:

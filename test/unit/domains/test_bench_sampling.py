@@ -36,8 +36,3 @@ def test_the_policy_of_the_bench_explores_with_sigma_one():
 def test_an_unknown_domain_exits_2(capsys):
     assert main(['bench', 'sampling', '--only', 'hoper']) == 2
     assert "did you mean 'hopper'" in capsys.readouterr().err
-
-
-def test_no_rounds_exit_2(capsys):
-    assert main(['bench', 'sampling', '--rounds', '0']) == 2
-    assert 'rounds' in capsys.readouterr().err

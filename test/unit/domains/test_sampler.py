@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from lpgftw_ros.domains.fingerprint import physics_fingerprint, task_fingerprint
+from lpgftw_ros.domains.fingerprint import task_fingerprint
 from lpgftw_ros.domains.registration import env_id, register_all
 from lpgftw_ros.domains.rollout import collect, Rollout
 from lpgftw_ros.domains.sampler import Sampler
@@ -281,7 +281,7 @@ def test_a_wrong_gymnasium_id_is_one_clear_error(settings, error, message):
 
 def test_the_fingerprint_repeats_and_tells_tasks_apart():
     suite = load_suite('halfcheetah-bodyparts')
-    prints = physics_fingerprint(suite, suite.task_names[:3])
+    prints = {task: task_fingerprint(suite, task) for task in suite.task_names[:3]}
     assert len(set(prints.values())) == 3
     assert prints['bodyparts-00'] == task_fingerprint(suite, 'bodyparts-00')
 

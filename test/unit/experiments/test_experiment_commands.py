@@ -15,7 +15,7 @@ from lpgftw_ros.experiments.diversity import read_cross_returns
 from lpgftw_ros.experiments.rerun import rerun_command
 from lpgftw_ros.experiments.run_data import read_run
 from lpgftw_ros.experiments.spec import load_spec, PROFILES
-from lpgftw_ros.runs.config import resolve
+from lpgftw_ros.experiments.sweep import cell_config
 
 SUITE = {
     'kind': 'body',
@@ -90,18 +90,14 @@ def test_the_rerun_command_names_what_differs_from_the_presets(runs):
     assert 'gamma' not in command
 
 
-@pytest.mark.parametrize('name', spec_names())
-def test_every_shipped_cell_is_a_valid_run(name):
-    cells = {c for profile in PROFILES for c in _kinds(load_spec(spec_path(name), profile))}
-    for suite, learner, tasks, settings in cells:
-        assert resolve(suite, learner, overrides=dict(settings), tasks=tasks).tasks
-
-
-def _kinds(spec):
-    for cell in spec.cells:
-        options = {k: v for k, v in cell.options.items() if k in ('iterations', 'trajectories')}
-        settings = tuple(sorted({**cell.settings, **options}.items()))
-        yield cell.suite, cell.learner, cell.options.get('tasks'), settings
+@pytest.mark.parametrize('profile', PROFILES)
+def test_every_shipped_cell_is_a_valid_run_and_shared_cells_are_the_same_run(profile):
+    known = {}
+    for name in spec_names():
+        for cell in load_spec(spec_path(name), profile).cells:
+            config = cell_config(cell)
+            assert config.tasks
+            assert known.setdefault(cell.name, config) == config, (name, cell.name)
 
 
 def test_reproduce_lists_every_figure(capsys):
@@ -117,12 +113,6 @@ def test_reproduce_names_a_figure_that_is_close(capsys):
 def test_a_dry_run_prints_one_command_per_cell(capsys):
     assert main(['reproduce', 'mt10', '--profile', 'smoke', '--dry-run']) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
-
-
-@pytest.mark.parametrize('option', ['--jobs', '--workers'])
-def test_negative_counts_are_refused(option, capsys):
-    assert main(['experiment', 'mt10', '--profile', 'smoke', option, '-1']) == 2
-    assert 'at least 1' in capsys.readouterr().err
 
 
 def test_an_experiment_trains_its_cells(tmp_path, capsys):
@@ -143,3 +133,16 @@ def test_an_experiment_trains_its_cells(tmp_path, capsys):
     words = ['experiment', str(tmp_path / 'spec.yaml'), '--out', str(tmp_path / 'runs')]
     assert main([*words, '--workers', '1']) == 0
     assert '2 of 2 cells finished' in capsys.readouterr().out
+
+
+def test_reproduce_reports_no_run_of_another_configuration(tmp_path, capsys):
+    (cell,) = load_spec(spec_path('diversity'), 'smoke').cells
+    folder = cell.folder(tmp_path / 'smoke')
+    folder.mkdir(parents=True)
+    content = {**cell_config(cell).to_dict(), 'tasks': ['gravity-00']}
+    (folder / 'config.yaml').write_text(yaml.safe_dump(content))
+    (folder / 'summary.json').write_text('{"format": 1, "state": "finished"}')
+    assert main(['reproduce', 'diversity', '--profile', 'smoke', '--out', str(tmp_path)]) == 1
+    text = capsys.readouterr().out
+    assert 'another run is there: halfcheetah-gravity/stl/seed-50' in text
+    assert "tasks is ['gravity-00'], asked for" in text

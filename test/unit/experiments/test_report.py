@@ -109,9 +109,10 @@ def test_a_folder_without_runs_is_one_line_and_code_two(tmp_path, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_report_folder_that_is_a_file_is_one_line_and_code_two(two_methods, tmp_path, capsys):
-    (tmp_path / 'file').write_text('')
-    assert main(['report', str(two_methods), '--out', str(tmp_path / 'file')]) == 2
+def test_a_report_that_cannot_be_written_is_one_line_and_code_two(two_methods, tmp_path, capsys):
+    (tmp_path / 'out').mkdir()
+    (tmp_path / 'out' / 'figures').write_text('')
+    assert main(['report', str(two_methods), '--out', str(tmp_path / 'out')]) == 2
     assert 'cannot write' in capsys.readouterr().err
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lpgftw_ros.commands.experiment import spec_names, spec_path
-from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros.errors import InvalidConfig, LpgftwError, UnknownName
 from lpgftw_ros.experiments.spec import load_spec, PROFILES
 
 TEXT = """
@@ -101,3 +101,27 @@ def test_every_shipped_spec_has_all_profiles(name, profile):
 def test_an_unknown_figure_suggests_the_nearest():
     with pytest.raises(UnknownName, match='did you mean'):
         spec_path('halfcheetah-gravty')
+
+
+@pytest.mark.parametrize(
+    'content',
+    [
+        b'a: [1\nb: }',
+        b'\xff\xfe',
+        b'suites: [demo]\nseeds: [1]\nmethods: [stl]\nset: 3',
+        b'suites: [demo]\nseeds: [1]\nmethods: [stl]\nprofiles: [smoke]',
+        b'suites: [demo]\nseeds: [1]\nmethods: [stl]\nprofiles: {smoke: 3}',
+        b'suites: [demo]\nseeds: [1]\nmethods: [{learner: stl, set: [3]}]',
+        b'suites: [demo]\nseeds: [1]\nmethods: [{learner: stl, per_suite: [3]}]',
+        b'suites: [demo]\nseeds: [1]\nmethods: [{learner: stl, per_suite: {demo: 3}}]',
+        b'suites: [demo]\nseeds: [1]\nmethods: [{learner: stl, 4: 3}]',
+        b'suites: [[1]]\nseeds: [1]\nmethods: [stl]',
+        b'suites: [demo]\nseeds: [1]\nmethods: [stl]\n1: 2',
+    ],
+)
+def test_what_is_no_spec_is_said_in_one_line(tmp_path, content):
+    path = tmp_path / 'spec.yaml'
+    path.write_bytes(content)
+    with pytest.raises(LpgftwError) as caught:
+        load_spec(path, 'smoke' if b'smoke' in content else None)
+    assert '\n' not in str(caught.value)

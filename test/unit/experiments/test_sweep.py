@@ -10,11 +10,12 @@ import sys
 import time
 
 import pytest
+import yaml
 
 from lpgftw_ros.commands import experiment
 from lpgftw_ros.experiments.processes import LocalProcesses, RayTasks
 from lpgftw_ros.experiments.spec import Cell, ExperimentSpec
-from lpgftw_ros.experiments.sweep import CellState, Sweep
+from lpgftw_ros.experiments.sweep import cell_config, CellState, Sweep
 
 PROGRAM = """
 import json, os, pathlib, sys, time
@@ -71,11 +72,45 @@ def test_a_failed_cell_tells_its_last_words(tmp_path, program):
     assert status.message == 'exit code 1: unlucky'
 
 
+def keep_config(root: Path, made_by: Cell, **changes) -> Path:
+    """Write the configuration of a cell as its training would, some of it changed."""
+    folder = made_by.folder(root)
+    content = cell_config(made_by).to_dict()
+    (folder / 'config.yaml').write_text(yaml.safe_dump({**content, **changes}))
+    return folder
+
+
 def test_finished_cells_are_skipped(tmp_path, program):
     sweep(tmp_path, program, cell())
+    keep_config(tmp_path, cell())
     again = sweep(tmp_path, program, cell())
     assert again['demo/stl/seed-50'].state is CellState.SKIPPED
     assert len((tmp_path / 'demo/stl/calls-50.txt').read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize('state', ['finished', 'running'])
+def test_a_folder_of_another_configuration_fails_its_cell(tmp_path, program, state):
+    folder = cell().folder(tmp_path)
+    folder.mkdir(parents=True)
+    keep_config(tmp_path, cell(), tasks=['reach'])
+    (folder / 'summary.json').write_text(json.dumps({'state': state}))
+    status = sweep(tmp_path, program, cell())['demo/stl/seed-50']
+    assert status.state is CellState.FOREIGN
+    assert "tasks is ['reach'], asked for" in status.message
+    assert not (tmp_path / 'demo/stl/calls-50.txt').exists()
+
+
+def test_a_cell_whose_options_were_edited_fails(tmp_path, program):
+    sweep(tmp_path, program, cell())
+    keep_config(tmp_path, cell())
+    edited = Cell('demo', 'stl', 'stl', 50, options={'iterations': '7'})
+    status = sweep(tmp_path, program, edited)['demo/stl/seed-50']
+    assert (status.state, 'asked for 7' in status.message) == (CellState.FOREIGN, True)
+
+
+def test_a_finished_run_without_a_configuration_fails_its_cell(tmp_path, program):
+    sweep(tmp_path, program, cell())
+    assert sweep(tmp_path, program, cell())['demo/stl/seed-50'].state is CellState.FOREIGN
 
 
 def test_an_unfinished_folder_is_resumed(tmp_path, program):

@@ -72,6 +72,10 @@ def test_text_is_read_as_the_type_of_the_setting() -> None:
         ({'overrides': {'max_column': 3}}, "did you mean 'max_columns'"),
         ({'tasks': 'gravity-0'}, 'did you mean'),
         ({'preset': 'papre'}, "did you mean 'paper'"),
+        ({'preset': 'mt10'}, 'known: published, paper'),
+        ({'preset': 'halfcheetah-gravity'}, 'known: published, paper'),
+        ({'tasks': '+-3'}, 'no task'),
+        ({'tasks': '\u00b2'}, 'no task'),
     ],
 )
 def test_unknown_names_suggest_the_nearest(change: dict, words: str) -> None:

@@ -1,0 +1,121 @@
+"""Types of command-line arguments: what is wrong is said before anything is done."""
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+import math
+from pathlib import Path
+
+LARGEST_SEED = 2**31 - 1
+LARGEST_DOMAIN = 232  # of ROS; higher ones have no ports
+MOST_WORKERS = 1024
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return the type of whole numbers from `low` to `high`, both allowed."""
+
+    def read(word: str) -> int:
+        try:
+            number = int(word)
+        except ValueError:
+            raise ArgumentTypeError(f"must be a whole number, got '{word}'") from None
+        _require_range(number, low, high)
+        return number
+
+    return read
+
+
+def positive(word: str) -> float:
+    """Read a finite number above zero."""
+    try:
+        number = float(word)
+    except ValueError:
+        raise ArgumentTypeError(f"must be a number, got '{word}'") from None
+    if not 0.0 < number < math.inf:
+        raise ArgumentTypeError(f'must be a finite number above 0, got {word}')
+    return number
+
+
+def _require_range(number: int, low: int, high: int | None) -> None:
+    if number < low:
+        raise ArgumentTypeError(f'must be at least {low}, got {number}')
+    if high is not None and number > high:
+        raise ArgumentTypeError(f'must be at most {high}, got {number}')
+
+
+seed = whole(0, LARGEST_SEED)
+count = whole(1)
+threads = whole(1, 64)
+workers = whole(0, MOST_WORKERS)
+domain = whole(0, LARGEST_DOMAIN)
+
+
+def text(word: str) -> str:
+    """Read a text that says something."""
+    if not word.strip():
+        raise ArgumentTypeError('must not be empty')
+    return word
+
+
+def names(word: str) -> tuple[str, ...]:
+    """Read names separated by commas."""
+    return tuple(text(name).strip() for name in word.split(','))
+
+
+def rates(word: str) -> tuple[float, ...]:
+    """Read numbers above zero separated by commas."""
+    return tuple(positive(part) for part in word.split(','))
+
+
+def path(word: str) -> Path:
+    """Read a path; it need not exist."""
+    return Path(text(word)).expanduser()
+
+
+def folder(word: str) -> Path:
+    """Read the path of a folder that exists."""
+    found = path(word)
+    if not found.is_dir():
+        raise ArgumentTypeError(f"there is no folder '{found}'")
+    return found
+
+
+def new_folder(word: str) -> Path:
+    """Read the path of a folder that exists or can be made."""
+    found = path(word)
+    for part in (found, *found.parents):
+        if part.exists() and not part.is_dir():
+            raise ArgumentTypeError(f"'{part}' is a file, expected a folder")
+    return found
+
+
+def file(word: str) -> Path:
+    """Read the path of a file that exists."""
+    found = path(word)
+    if not found.is_file():
+        raise ArgumentTypeError(f"there is no file '{found}'")
+    return found
+
+
+def run_or_file(word: str) -> Path:
+    """Read the path of a run folder or of a file that exists."""
+    found = path(word)
+    if not found.exists():
+        raise ArgumentTypeError(f"there is no run folder or file '{found}'")
+    return found
+
+
+def new_file(word: str) -> Path:
+    """Read the path of a file to write; its folder can be made."""
+    found = path(word)
+    if found.is_dir():
+        raise ArgumentTypeError(f"'{found}' is a folder, expected a file")
+    new_folder(str(found.parent))
+    return found
+
+
+def video(word: str) -> Path:
+    """Read the path of a video to write."""
+    found = new_file(word)
+    if found.suffix != '.mp4':
+        raise ArgumentTypeError(f"must end in .mp4, got '{word}'")
+    return found
