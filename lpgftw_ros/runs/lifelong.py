@@ -64,9 +64,16 @@ class Lifelong:
 
     @property
     def done(self) -> bool:
-        """Whether every task is learned and measured."""
+        """Whether nothing is left to do: all that was begun is measured."""
         busy = self._current is not None or bool(self.queue)
         return bool(self.visits) and not busy and self._final_request() is None
+
+    @property
+    def complete(self) -> bool:
+        """Whether also every task of the sequence is learned, and none is parked."""
+        learned = {visit.task for visit in self.visits if visit.state == 'finished'}
+        parked = any(visit.state == 'parked' for visit in self.visits)
+        return self.done and not parked and set(self.config.tasks) <= learned
 
     def policy(self, request: Request) -> PolicySnapshot:
         """Return the policy a request is to be answered with."""
@@ -152,7 +159,7 @@ class Lifelong:
     def hold(self) -> None:
         """Park the running task and wait; `release` goes on with it."""
         self._set_back()
-        self.held = True
+        self.held = self._iteration_done = True  # to be saved, also if nothing was running
 
     def release(self) -> None:
         """Go on with the queue."""

@@ -168,7 +168,7 @@ class Session:
         content = summary(
             self.config,
             self.lifelong.visits,
-            finished=self.lifelong.done,
+            finished=self.lifelong.complete,
             steps=self.lifelong.total_steps,
             parameters=count_parameters(self.learner.knowledge()),
             seconds={**self.seconds, 'wall': self.wall},

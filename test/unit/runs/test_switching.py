@@ -206,3 +206,34 @@ def test_knowledge_of_another_run_replaces_all_that_was_learned(
     assert lifelong.visits[2].finished_iterations == driver.session.config.loop.iterations
     assert 'final' not in lifelong.visits[0].scores
     assert 'final' in lifelong.visits[2].scores
+
+
+def test_a_run_is_finished_only_with_all_its_tasks(
+    tiny_config: Make, sampler: Sampler, tmp_path: Path
+) -> None:
+    driver = Driver(tiny_config(tasks='2'), tmp_path / 'run', sampler)
+    lifelong, folder = driver.session.lifelong, driver.session.folder
+    driver.until(visit=1, iteration=1)
+    lifelong.hold()
+    lifelong.queue.clear()
+    driver.session.save()
+    lifelong.release()
+    while driver.step():
+        pass
+    assert lifelong.done
+    driver.session.write_summary()
+    assert folder.read_json('summary.json')['state'] == 'running'
+    lifelong.learn('g-12')
+    driver.finish()
+    assert folder.read_json('summary.json')['state'] == 'finished'
+
+
+def test_a_hold_is_remembered(tiny_config: Make, sampler: Sampler, tmp_path: Path) -> None:
+    config = tiny_config(tasks='1')
+    driver = Driver(config, tmp_path / 'run', sampler)
+    driver.session.lifelong.hold()
+    driver.session.save()
+    driver.session.folder.close()
+    spec = policy_spec(config, sampler)
+    with Session(config, tmp_path / 'run', spec=spec, resume=True) as session:
+        assert session.next_request() == Idle(held=True)
