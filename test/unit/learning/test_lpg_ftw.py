@@ -336,7 +336,7 @@ def test_a_task_without_any_column_left_is_refused():
     learner = make(max_columns=1)
     learner.start_task('a', seed=1)
     learner.park_task()
-    with pytest.raises(LearnerMisuse, match='forget a'):
+    with pytest.raises(LearnerMisuse, match='first: a'):
         learner.start_task('b', seed=2)
     assert learner.running is None
     learner.forget_task('a')
