@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 import math
+import re
 
 import numpy as np
 
@@ -29,11 +30,17 @@ NAMES = {
 
 
 def display_name(label: str) -> str:
-    """Return a method's name as it stands in figures: 'ewc-1-3' is 'EWC 1,3'."""
+    """Return a method's name as it stands in figures.
+
+    'ewc-1-3' is 'EWC 1,3', 'ewc-w1e-3' is 'EWC, weight 1e-3'.
+    """
     if label in NAMES:
         return NAMES[label]
     base = max((name for name in NAMES if label.startswith(f'{name}-')), key=len, default='')
-    return f'{NAMES[base]} {label[len(base) + 1 :].replace("-", ",")}' if base else label
+    variant = label[len(base) + 1 :]
+    if base and re.fullmatch('w[0-9].*', variant):
+        return f'{NAMES[base]}, weight {variant[1:]}'
+    return f'{NAMES[base]} {variant.replace("-", ",")}' if base else label
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,13 @@ def test_tune_ratio_uses_common_tasks(life):
 
 @pytest.mark.parametrize(
     ('label', 'name'),
-    [('lpg-ftw', 'LPG-FTW'), ('ewc-1-3', 'EWC 1,3'), ('ewc-h', 'EWC-h'), ('mine', 'mine')],
+    [
+        ('lpg-ftw', 'LPG-FTW'),
+        ('ewc-1-3', 'EWC 1,3'),
+        ('ewc-w1e-3', 'EWC, weight 1e-3'),
+        ('ewc-h', 'EWC-h'),
+        ('mine', 'mine'),
+    ],
 )
 def test_methods_have_readable_names(label, name):
     assert display_name(label) == name
