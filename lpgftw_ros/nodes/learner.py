@@ -151,7 +151,7 @@ class Learner(LifelongNode):
             self._knowledge.publish(knowledge_to_msg(knowledge, self.config.run_id))
             self._knowledge_sent = (knowledge.version, len(knowledge.tasks))
         policy = (worker.policy_version, knowledge.version)
-        if learner.running is not None and worker.policy_version and self._policy_sent != policy:
+        if learner.running is not None and self._policy_sent != policy:
             self._policy.publish(
                 TaskPolicy(
                     run_id=self.config.run_id,
@@ -168,7 +168,7 @@ class Learner(LifelongNode):
                 ActiveTask(
                     task=worker.active,
                     mode=worker.mode,
-                    policy_version=worker.policy_version if learner.running else 0,
+                    policy_version=worker.policy_version,
                     knowledge_version=knowledge.version,
                     since=now,
                 )

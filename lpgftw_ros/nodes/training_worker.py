@@ -65,7 +65,6 @@ class TrainingWorker:
         self.failed: str | None = None
         self.finished = threading.Event()
         self.last_seconds = 0.0
-        self.policy_version = 0
         self.knowledge = session.learner.knowledge()
         """What the graph was last told; safe to read from any thread."""
         self._outside = outside
@@ -92,6 +91,14 @@ class TrainingWorker:
     def closing(self) -> bool:
         """Whether the worker was told to stop."""
         return self._closing.is_set()
+
+    @property
+    def policy_version(self) -> int:
+        """Number of the policy in training, 0 without one: a repeated iteration repeats it."""
+        learner, visit = self.session.learner, self.session.lifelong.current
+        if learner.running is None or visit is None:
+            return 0
+        return (visit.number + 1) * 1_000_000 + learner.iteration + 1
 
     def do(self, command: Callable[[], Any]) -> 'Future[Any]':
         """Queue a command; it runs in the worker between two rollouts."""
@@ -151,15 +158,14 @@ class TrainingWorker:
 
     def evaluate(self, task: str, n: int, seed: int, explore: bool) -> Batch:
         """Run the policy of a task as it is now, without learning."""
-        learner, visit = self.session.learner, self.session.lifelong.current
-        knowledge, version = learner.knowledge(), 0
-        if visit is not None and learner.running == task:
-            version = self.policy_version = policy_version(self.session, visit.number)
-        else:
+        learner = self.session.learner
+        knowledge, running = learner.knowledge(), learner.running == task
+        if not running:
             knowledge.policy(task)
         before = (self.mode, self.active)
         self.mode, self.active, self.state = 'evaluating', task, 'evaluating'
         rollout_id = (1 << 62) | (seed & (2**61 - 1))
+        version = self.policy_version if running else 0
         goal = RolloutGoal(task, n, rollout_id, seed, explore, version, knowledge.version)
         try:
             self._outside.announce(self)
@@ -235,8 +241,6 @@ class TrainingWorker:
         self.active = request.task
         self.state = 'sampling' if learns else 'evaluating'
         self.finished.clear()
-        if request.running:
-            self.policy_version = policy_version(self.session, request.visit)
         goal = RolloutGoal(
             task=request.task,
             n_trajectories=request.n_trajectories,
@@ -253,11 +257,6 @@ class TrainingWorker:
         self.state = 'learning' if learns else 'evaluating'
         self.session.feed(batch, self.last_seconds)
         self._outside.announce(self)
-
-
-def policy_version(session: Session, visit: int) -> int:
-    """Return a number that stands for one policy of the run: a repeated iteration repeats it."""
-    return (visit + 1) * 1_000_000 + session.learner.iteration + 1
 
 
 def rollout_id(session: Session, request: Request) -> int:

@@ -64,6 +64,7 @@ def test_park_and_continue(graph, tmp_path: Path) -> None:
     assert answer.success
     assert client.until(lambda: client.latest['active_task'].task == 'g-08', 10.0)
     assert client.latest['active_task'].mode == ActiveTask.ACTING
+    assert client.latest['active_task'].policy_version == 0  # that of the knowledge base
     assert client.until(lambda: 'g-12' in knowledge(client).tasks, 10.0)
     np.testing.assert_array_equal(knowledge(client).policy('g-08').theta, theta)
     parked = {t.task: t.state for t in client.call(ListTasks, 'list_tasks').tasks}

@@ -41,7 +41,7 @@ class InProcess:
         learner = worker.session.learner
         worker.knowledge = learner.knowledge()
         self.server.set_knowledge(worker.knowledge)
-        if learner.running is not None and worker.policy_version:
+        if learner.running is not None:
             versions = (worker.policy_version, worker.knowledge.version)
             self.server.set_training(TrainingPolicy(learner.running, *versions, learner.factors()))
         self.modes.append((worker.active, worker.mode))
