@@ -7,12 +7,13 @@ import pytest
 
 from lpgftw_ros.errors import InvalidConfig, LearnerMisuse, NonFinite, StateMismatch
 from lpgftw_ros.learning.baselines.stl import Stl, StlConfig
-from lpgftw_ros.learning.batch import Batch
 from lpgftw_ros.learning.lpg_ftw import LpgFtw
 from lpgftw_ros.learning.lpg_ftw_config import LpgFtwConfig, PAPER
 from lpgftw_ros.learning.policies import PolicySpec
 from lpgftw_ros.learning.solvers import SOLVERS
 from lpgftw_ros.runs.config import resolve
+
+from .conftest import toy_batch as batch_of
 
 LINEAR = PolicySpec(obs_dim=3, act_dim=2)
 MLP = PolicySpec(obs_dim=3, act_dim=2, hidden=(6, 5))
@@ -21,29 +22,6 @@ SPECS = pytest.mark.parametrize('spec', [LINEAR, MLP], ids=['linear', 'mlp'])
 
 def make(spec=LINEAR, seed=3, **settings):
     return LpgFtw(spec, LpgFtwConfig(**{'max_columns': 2, 'value_epochs': 1} | settings), seed)
-
-
-def batch_of(learner, n=8, horizon=10, seed=0):
-    """Sample a toy task: the best action is a linear function of the observation."""
-    task, spec = learner.running, learner.spec
-    rng = np.random.default_rng((seed, learner.iteration, *task.encode()))
-    wanted = np.random.default_rng(list(task.encode())).standard_normal((3, 2))
-    obs = rng.standard_normal((n * horizon, 3))
-    policy = learner.knowledge().compose(learner.factors())
-    actions = policy.act(obs, rng.standard_normal((n * horizon, spec.act_dim)))
-    flags = np.zeros(n, dtype=bool)
-    return Batch(
-        task=task,
-        observations=obs,
-        actions=actions,
-        rewards=-np.sum((actions - obs @ wanted) ** 2, axis=1),
-        lengths=np.full(n, horizon),
-        terminated=flags,
-        truncated=~flags,
-        success=flags,
-        failed=flags,
-        final_observations=obs[:n],
-    )
 
 
 def iterate(learner, n=2):
