@@ -71,12 +71,19 @@ def path(word: str) -> Path:
     return Path(text(word)).expanduser()
 
 
-def folder(word: str) -> Path:
-    """Read the path of a folder that exists."""
-    found = path(word)
-    if not found.is_dir():
-        raise ArgumentTypeError(f"there is no folder '{found}'")
-    return found
+def _existing(what: str, is_there: Callable[[Path], bool]) -> Callable[[str], Path]:
+    def read(word: str) -> Path:
+        found = path(word)
+        if not is_there(found):
+            raise ArgumentTypeError(f"there is no {what} '{found}'")
+        return found
+
+    return read
+
+
+folder = _existing('folder', Path.is_dir)
+file = _existing('file', Path.is_file)
+run_or_file = _existing('run folder or file', Path.exists)
 
 
 def new_folder(word: str) -> Path:
@@ -85,22 +92,6 @@ def new_folder(word: str) -> Path:
     for part in (found, *found.parents):
         if part.exists() and not part.is_dir():
             raise ArgumentTypeError(f"'{part}' is a file, expected a folder")
-    return found
-
-
-def file(word: str) -> Path:
-    """Read the path of a file that exists."""
-    found = path(word)
-    if not found.is_file():
-        raise ArgumentTypeError(f"there is no file '{found}'")
-    return found
-
-
-def run_or_file(word: str) -> Path:
-    """Read the path of a run folder or of a file that exists."""
-    found = path(word)
-    if not found.exists():
-        raise ArgumentTypeError(f"there is no run folder or file '{found}'")
     return found
 
 

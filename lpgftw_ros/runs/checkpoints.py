@@ -15,12 +15,18 @@ import numpy as np
 from lpgftw_ros.errors import StateMismatch
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.learning.learner import Learner
-from lpgftw_ros.runs.knowledge_files import factor_arrays, knowledge_arrays, knowledge_info
+from lpgftw_ros.runs.knowledge_files import (
+    base_name,
+    BEFORE,
+    factor_arrays,
+    knowledge_arrays,
+    knowledge_info,
+    NEWEST,
+)
 from lpgftw_ros.runs.replay_files import ReplayFiles
 from lpgftw_ros.runs.storage import read_arrays, read_info, sync_folder, write_arrays
 
 log = logging.getLogger(__name__)
-NEWEST, BEFORE = 'iteration.safetensors', 'iteration.previous.safetensors'
 
 
 class CheckpointStore:
@@ -75,9 +81,8 @@ class CheckpointStore:
         fresh = (self.folder / NEWEST).with_suffix('.new')
         for path in (p for p in (fresh, *candidates) if p.exists()):
             try:
-                arrays, info = read_arrays(path)
-                shared = self._load_base(info['base']) | self._replay.load(info['chunks'])
-                learner.load_state(shared | learner_part(arrays))
+                state, info = self._read(path)
+                learner.load_state(state)
             except StateMismatch as error:
                 problems.append(str(error))
                 continue
@@ -92,17 +97,20 @@ class CheckpointStore:
 
     def read_shared(self) -> dict[str, Array]:
         """Return all but the running task of the newest whole checkpoint."""
-        problems = [f'{self.folder} has no checkpoint to read']
-        for path in (self.folder / name for name in (NEWEST, BEFORE)):
-            if path.exists():
-                try:
-                    arrays, info = read_arrays(path)
-                    replay = {n: a for n, a in arrays.items() if n.startswith('replay/')}
-                    shared = self._load_base(info['base']) | self._replay.load(info['chunks'])
-                    return shared | replay
-                except StateMismatch as error:
-                    problems.append(str(error))
-        raise StateMismatch('; '.join(problems[1:] or problems))
+        problems = []
+        for name in (NEWEST, BEFORE):
+            try:
+                state, _ = self._read(self.folder / name)
+                return {key: a for key, a in state.items() if not key.startswith('run/')}
+            except StateMismatch as error:
+                problems.append(str(error))
+        raise StateMismatch('no checkpoint can be used: ' + '; '.join(problems))
+
+    def _read(self, path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return the learner's whole state at one iteration, and what was noted with it."""
+        arrays, info = read_arrays(path)
+        shared = self._load_base(info['base']) | self._replay.load(info['chunks'])
+        return shared | learner_part(arrays), info
 
     def _load_base(self, number: int) -> dict[str, Array]:
         arrays, info = read_arrays(self._task_file(number))
@@ -118,7 +126,7 @@ class CheckpointStore:
         return state
 
     def _task_file(self, number: int) -> Path:
-        return self.folder / f'task-{number:03d}.safetensors'
+        return self.folder / base_name(number)
 
     def _prune(self) -> None:
         needed, chunks = set(), set()

@@ -16,8 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from lpgftw_ros.runs.lifelong import remaining_iterations
 from lpgftw_ros.runs.session import Session
+from lpgftw_ros.runs.visits import remaining_iterations
 
 _LINE_EVERY = 5.0
 """Seconds between two plain lines."""

@@ -12,6 +12,7 @@ from lpgftw_ros.learning.local_model import LocalModel
 from lpgftw_ros.learning.policies import Knowledge, PolicySpec, TaskFactors
 from lpgftw_ros.runs.storage import read_arrays
 
+NEWEST, BEFORE = 'iteration.safetensors', 'iteration.previous.safetensors'
 _FACTORS = ('coefficients', 'residual', 'head', 'log_std')
 
 
@@ -60,7 +61,7 @@ def load_local_models(run_folder: Path) -> dict[str, LocalModel]:
     """Return the local model of each finished task of a run, as far as they were kept."""
     models = {}
     for task, number in _newest(run_folder).base['models'].items():
-        arrays, _ = read_arrays(run_folder / 'checkpoints' / _base_name(number))
+        arrays, _ = read_arrays(run_folder / 'checkpoints' / base_name(number))
         names = [f'models/{task}/{name}' for name in ('alpha', 'g', 'H')]
         if all(name in arrays for name in names):
             models[task] = LocalModel(*(arrays[name] for name in names))
@@ -80,10 +81,10 @@ class _Checkpoint:
 def _newest(run_folder: Path) -> _Checkpoint:
     """Return the newest checkpoint whose files are whole."""
     folder = run_folder / 'checkpoints'
-    for name in ('iteration.safetensors', 'iteration.previous.safetensors'):
+    for name in (NEWEST, BEFORE):
         try:
             running, info = read_arrays(folder / name)
-            return _Checkpoint(running, info, *read_arrays(folder / _base_name(info['base'])))
+            return _Checkpoint(running, info, *read_arrays(folder / base_name(info['base'])))
         except StateMismatch:
             continue
     raise StateMismatch(
@@ -91,7 +92,8 @@ def _newest(run_folder: Path) -> _Checkpoint:
     )
 
 
-def _base_name(number: int) -> str:
+def base_name(number: int) -> str:
+    """Return the name of the file that holds shared knowledge of this number."""
     return f'task-{number:03d}.safetensors'
 
 

@@ -5,7 +5,7 @@ own or the ROS graph) samples them and calls `feed`. Between the two, `run_backg
 another thread: it fits the value function while the next rollout is sampled.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lpgftw_ros.errors import LearnerMisuse
@@ -292,10 +292,3 @@ class Lifelong:
         if visit.position == program_length(self.config, visit):
             visit.state = 'finished'
             self._current = None
-
-
-def remaining_iterations(visits: Sequence[Visit], queue: Sequence[str], config: RunConfig) -> int:
-    """Return how many policy steps are still ahead, for the time left."""
-    open_visits = [v for v in visits if v.state == 'running']
-    done = sum(min(v.finished_iterations, v.iterations) for v in open_visits)
-    return (len(open_visits) + len(queue)) * config.loop.iterations - done

@@ -1,6 +1,6 @@
 """A visit: one stay at one task, from its first evaluation to its last."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 import zlib
@@ -115,3 +115,10 @@ def evaluation_seed(seed: int, task: str) -> int:
     Differences between them are then those of the policies.
     """
     return derive_seed(seed, Purpose.EVALUATE, zlib.crc32(task.encode()))
+
+
+def remaining_iterations(visits: Sequence[Visit], queue: Sequence[str], config: RunConfig) -> int:
+    """Return how many policy steps are still ahead, for the time left."""
+    running = [visit for visit in visits if visit.state == 'running']
+    ahead = sum(visit.iterations - visit.finished_iterations for visit in running)
+    return ahead + len(queue) * config.loop.iterations

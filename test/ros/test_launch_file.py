@@ -13,7 +13,8 @@ FILE = Path(__file__).resolve().parents[2] / 'launch' / 'lifelong.launch.py'
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec('launch_ros') is None, reason='launch_ros is not installed'
+    importlib.util.find_spec('launch_ros') is None,
+    reason='launch_ros comes with a ROS installation, there is no wheel of it; source ROS first',
 )
 def test_the_launch_file_starts_the_described_processes(ros_domain):
     from launch import LaunchContext
