@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 from launch import LaunchDescription, LaunchDescriptionEntity
 
-from lpgftw_ros.deploy_graph import (
+from lpgftw_ros.graph.deployment import (
     deploy_options,
     DeployOptions,
     describe_deployment,
     require_files,
 )
-from lpgftw_ros.launching import GraphLaunch
+from lpgftw_ros.nodes.launching import GraphLaunch
 
 LAUNCH = GraphLaunch(__file__, DeployOptions)
 

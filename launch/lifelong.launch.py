@@ -8,11 +8,11 @@ from launch.actions import RegisterEventHandler, Shutdown
 from launch.event_handlers import OnProcessExit
 from launch.events.process import ProcessExited
 
-from lpgftw_ros.bringup import describe, GraphOptions, options_from, Process, require_run
-from lpgftw_ros.launching import GraphLaunch
-from lpgftw_ros.supervisor import MAX_CRASHES, STEADY_TIME, WRONG_SETTINGS
+from lpgftw_ros.graph.bringup import describe, GraphOptions, options_from, Process, require_run
+from lpgftw_ros.graph.supervisor import MAX_CRASHES, STEADY_TIME, WRONG_SETTINGS
+from lpgftw_ros.nodes.launching import GraphLaunch
 
-LAUNCH = GraphLaunch(__file__, GraphOptions)
+LAUNCH = GraphLaunch(__file__, GraphOptions, with_rviz=True)
 
 
 def generate_launch_description() -> LaunchDescription:

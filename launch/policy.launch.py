@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from launch import LaunchDescription, LaunchDescriptionEntity
 
-from lpgftw_ros.launching import GraphLaunch
-from lpgftw_ros.policy_graph import describe_policies, policy_options, PolicyOptions
+from lpgftw_ros.graph.bringup import describe_policies, policy_options, PolicyOptions
+from lpgftw_ros.nodes.launching import GraphLaunch
 
-LAUNCH = GraphLaunch(__file__, PolicyOptions, required=('policy_from',))
+LAUNCH = GraphLaunch(__file__, PolicyOptions, required=('policy_from',), with_rviz=True)
 
 
 def generate_launch_description() -> LaunchDescription:

@@ -1,4 +1,4 @@
-"""Types of command-line arguments: what is wrong is said before anything is done."""
+"""Types of command-line arguments; a wrong value is refused before anything starts."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
@@ -19,6 +19,21 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
         except ValueError:
             raise ArgumentTypeError(f"must be a whole number, got '{word}'") from None
         _require_range(number, low, high)
+        return number
+
+    return read
+
+
+def real(low: float, high: float) -> Callable[[str], float]:
+    """Return the type of numbers from `low` to `high`, both allowed."""
+
+    def read(word: str) -> float:
+        try:
+            number = float(word)
+        except ValueError:
+            raise ArgumentTypeError(f"must be a number, got '{word}'") from None
+        if not low <= number <= high:
+            raise ArgumentTypeError(f'must be from {low:g} to {high:g}, got {word}')
         return number
 
     return read
@@ -50,7 +65,7 @@ domain = whole(0, LARGEST_DOMAIN)
 
 
 def text(word: str) -> str:
-    """Read a text that says something."""
+    """Read a non-empty string."""
     if not word.strip():
         raise ArgumentTypeError('must not be empty')
     return word
@@ -105,8 +120,16 @@ def new_file(word: str) -> Path:
 
 
 def video(word: str) -> Path:
-    """Read the path of a video to write."""
+    """Read the path of a video to write, or of a folder for several."""
+    found = path(word)
+    if found.suffix not in ('', '.mp4'):
+        raise ArgumentTypeError(f"must end in .mp4 or be a folder, got '{word}'")
+    return new_file(word) if found.suffix else new_folder(word)
+
+
+def picture(word: str) -> Path:
+    """Read the path of a picture to write."""
     found = new_file(word)
-    if found.suffix != '.mp4':
-        raise ArgumentTypeError(f"must end in .mp4, got '{word}'")
+    if found.suffix != '.png':
+        raise ArgumentTypeError(f"must end in .png, got '{word}'")
     return found

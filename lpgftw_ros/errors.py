@@ -41,3 +41,41 @@ class StateMismatch(LpgftwError):
 
 class SimulationFailed(LpgftwError):
     """The simulator could not produce a single usable trajectory."""
+
+
+class MissingExtra(LpgftwError):
+    """A package is not installed that only some commands need."""
+
+    def __init__(self, module: str) -> None:
+        extra = EXTRAS[module]
+        built = '; make setup, or a sourced workspace, has it all' if extra == 'ros' else ''
+        super().__init__(f"{module} is not installed: pip install 'lpgftw_ros[{extra}]'{built}")
+
+
+EXTRAS = {
+    'metaworld': 'metaworld',
+    'torch': 'torch',
+    'tensorboard': 'torch',
+    'viser': 'dashboard',
+    'mink': 'deploy',
+    'daqp': 'deploy',
+    'onnx': 'deploy',
+    'ray': 'cluster',
+    'trimesh': 'dashboard',
+    'envpool': 'dev',
+    **dict.fromkeys(
+        (
+            *('rclpy', 'lpgftw_interfaces', 'lifecycle_msgs', 'builtin_interfaces', 'std_srvs'),
+            *('rcl_interfaces', 'std_msgs', 'sensor_msgs', 'geometry_msgs', 'diagnostic_msgs'),
+            *('trajectory_msgs', 'action_msgs', 'ament_index_python', 'tf2_msgs'),
+        ),
+        'ros',
+    ),
+}
+"""Modules of optional packages and the extra that brings them."""
+
+
+def missing_extra(error: ImportError) -> MissingExtra | None:
+    """Return the error that names the extra, if it is one that is missing."""
+    module = (error.name or '').split('.')[0]
+    return MissingExtra(module) if module in EXTRAS else None

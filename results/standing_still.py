@@ -14,8 +14,8 @@ import numpy as np
 from lpgftw_ros.domains.rollout import Rollout
 from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.learning.randomness import ExplorationNoise
+from lpgftw_ros.runs.checkpoints import load_knowledge
 from lpgftw_ros.runs.folder import read_config
-from lpgftw_ros.runs.knowledge_files import load_knowledge
 from lpgftw_ros.runs.visits import evaluation_seed
 
 NOISY_STEPS = (0, 20, 100)

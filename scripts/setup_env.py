@@ -1,11 +1,16 @@
 """Make the environment: virtual environment, packages, interfaces, this project.
 
+With --workspace it makes only what a colcon workspace needs before `colcon build`: the
+interfaces linked beside this package, since colcon finds no package inside another, and the
+Python packages that come neither with ROS nor by rosdep.
+
 Each step leaves a stamp with the hash of its inputs, so a second run only compares hashes, and
 an interrupted run goes on at the step it was in.
 """
 
 import argparse
 import fcntl
+import json
 import os
 from pathlib import Path
 import re
@@ -17,7 +22,9 @@ from prerequisites import MissingPrerequisite, provide
 from steps import say, Step
 
 ROOT = Path(__file__).resolve().parent.parent
-REQUIREMENTS = ('requirements.txt', 'requirements-dev.txt')
+EXTRAS = ('metaworld', 'torch', 'deploy', 'dashboard', 'cluster', 'dev')
+REQUIREMENTS = ('requirements.txt', *(f'requirements-{extra}.txt' for extra in EXTRAS))
+RUNTIME = REQUIREMENTS[:5]  # what a robot runs; a workspace gets these
 ROS_REQUIREMENTS = 'requirements-ros.txt'
 DATA = ('launch', 'config', 'sim')
 NEW_ENOUGH = 'jazzy'  # distributions are named in alphabetical order
@@ -56,9 +63,13 @@ class Setup:
         self.stamps = venv / '.setup'
         self.ros = sourced_ros()
 
-    def run(self, may_install):
+    def run(self, may_install, workspace=False):
         """Bring the environment up to date."""
-        steps = self._steps()
+        if workspace and not self.ros:
+            raise SetupFailed('source ROS 2 first, for example /opt/ros/jazzy/setup.bash')
+        if workspace:
+            link_interfaces(ROOT)
+        steps = self._workspace_steps() if workspace else self._steps()
         if all(step.done for step, _, _ in steps):
             return
         provide(say, may_install)
@@ -90,6 +101,29 @@ class Setup:
             (Step(self.stamps, 'interfaces', types), 'building lpgftw_interfaces', self._types),
             (Step(self.stamps, 'project', project), 'installing lpgftw_ros', self._project),
         ]
+
+    def _workspace_steps(self):
+        venv, *_ = self._steps()
+        pins = [self.ros, str(self.venv), (ROOT / 'constraints.txt').read_text()]
+        pins += [(ROOT / name).read_text() for name in RUNTIME]
+        packages = Step(self.stamps, 'workspace', pins)
+        return [
+            venv,
+            (packages, 'packages that ROS 2 ' + self.ros + ' does not bring', self._workspace),
+        ]
+
+    def _workspace(self, interrupted):
+        """Install packages, and write the hook that shows them to ROS."""
+        if interrupted:
+            self._drop_half_installed()
+        self._pip(*(word for name in RUNTIME for word in ('-r', str(ROOT / name))))
+        code = 'import sysconfig; print(sysconfig.get_path("purelib"))'
+        packages = self._call([str(self.python), '-c', code], capture=True).strip()
+        hook = self.venv / 'hook' / 'environment.sh'
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f'export PYTHONPATH="{packages}${{PYTHONPATH:+:$PYTHONPATH}}"\n')
+        hooks = {'hooks': ['share/lpgftw_ros/hook/environment.sh']}
+        (ROOT / 'colcon.pkg').write_text(json.dumps(hooks) + '\n')
 
     def _venv(self, interrupted):
         command = [sys.executable, '-m', 'venv', str(self.venv)]
@@ -125,14 +159,18 @@ class Setup:
     def _packages(self, interrupted):
         if interrupted:
             self._drop_half_installed()
-        command = [str(self.python), '-m', 'pip', 'install', '--quiet', '--progress-bar', 'off']
+        wanted = []
         for name in (*REQUIREMENTS, *([] if self.ros else [ROS_REQUIREMENTS])):
-            command += ['-r', str(ROOT / name)]
+            wanted += ['-r', str(ROOT / name)]
         if self.ros:  # satisfied at once where the system has it
-            command += ['colcon-common-extensions', 'setuptools']
-        self._call([*command, '-c', str(ROOT / 'constraints.txt')])
+            wanted += ['colcon-common-extensions', 'setuptools']
+        self._pip(*wanted)
         if not self.ros:
             self._repair_exports()
+
+    def _pip(self, *wanted):
+        command = [str(self.python), '-m', 'pip', 'install', '--quiet', '--progress-bar', 'off']
+        self._call([*command, *wanted, '-c', str(ROOT / 'constraints.txt')])
 
     def _drop_half_installed(self):
         """Forget packages that pip was killed in the middle of: it writes RECORD last."""
@@ -201,6 +239,19 @@ class Setup:
             ]
         )
         self._link()
+        if self.ros:
+            self._show_to_ros()
+
+    def _show_to_ros(self):
+        """Put the package where the interpreter of the `ros2` command finds it.
+
+        That is the system's: it sees what PYTHONPATH names, but follows no .pth file in there,
+        which is all an editable install leaves.
+        """
+        for packages in self.venv.glob('lib/python*/site-packages'):
+            link = packages / 'lpgftw_ros'
+            link.unlink(missing_ok=True)
+            link.symlink_to(ROOT / 'lpgftw_ros')
 
     def _link(self):
         """Put package data and executables where ROS 2 tools look for them."""
@@ -212,14 +263,22 @@ class Setup:
             folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / 'resource' / 'lpgftw_ros', index / 'lpgftw_ros')
         links = {share / path.relative_to(ROOT): path for path in data_files()}
-        for node in (ROOT / 'lpgftw_ros' / 'nodes').glob('*.py'):
-            script = self.venv / 'bin' / node.stem
-            if script.is_file():
-                links[lib / node.stem] = script
         for link, target in links.items():
             link.parent.mkdir(parents=True, exist_ok=True)
             link.unlink(missing_ok=True)
             link.symlink_to(target)
+        for node in (ROOT / 'lpgftw_ros' / 'nodes').glob('*.py'):
+            if 'def main(' in node.read_text():
+                self._write_executable(lib / node.stem)
+
+    def _write_executable(self, path):
+        """Write what `ros2 run` starts; it is not on the PATH."""
+        path.unlink(missing_ok=True)
+        path.write_text(
+            f'#!{self.python}\nimport sys\n\nfrom lpgftw_ros.nodes.{path.name} import main\n\n'
+            'sys.exit(main())\n'
+        )
+        path.chmod(0o755)
 
     def _environment(self):
         environment = dict(os.environ)
@@ -256,6 +315,17 @@ class Setup:
         return done.stdout
 
 
+def link_interfaces(root):
+    """Link lpgftw_interfaces beside this package, where colcon and rosdep look for it."""
+    link, target = root.parent / 'lpgftw_interfaces', Path(root.name) / 'lpgftw_interfaces'
+    if link.is_symlink() and link.resolve() == (root / 'lpgftw_interfaces').resolve():
+        return
+    if link.exists() or link.is_symlink():
+        raise SetupFailed(f'{link} is there already and is not the one of this package')
+    link.symlink_to(target)
+    say(f'{link} -> {target}')
+
+
 def main():
     """Run set-up."""
     parser = argparse.ArgumentParser(description='Make the environment of lpgftw_ros.')
@@ -265,9 +335,15 @@ def main():
         action='store_true',
         help='never install system packages, only say which are missing',
     )
+    parser.add_argument(
+        '--workspace',
+        action='store_true',
+        help='only what `colcon build` needs: the interfaces beside this package, the packages',
+    )
     args = parser.parse_args()
     try:
-        Setup(Path(args.venv).absolute()).run(may_install=not args.no_install)
+        setup = Setup(Path(args.venv).absolute())
+        setup.run(may_install=not args.no_install, workspace=args.workspace)
     except (MissingPrerequisite, SetupFailed) as error:
         say(str(error))
         return 1

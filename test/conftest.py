@@ -1,6 +1,3 @@
-"""All tests: one BLAS thread, as runs have it; two on tiny matrices are many times slower."""
+"""All tests: the arithmetic of runs, pinned before any test loads numpy."""
 
-import os
-
-for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS'):
-    os.environ.setdefault(name, '1')
+import lpgftw_ros  # noqa: F401

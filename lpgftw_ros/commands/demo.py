@@ -1,17 +1,19 @@
-"""`lpgftw demo`: learn five Sawyer tasks in minutes, and compare with learning them singly."""
+"""`lpgftw demo`: close five drawers, one learned after another; compare with learning alone."""
 
 import argparse
-from collections.abc import Mapping
-import json
+import os
 from pathlib import Path
-from typing import Any
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
+import sys
+from typing import Any, TYPE_CHECKING
+import webbrowser
 
 from lpgftw_ros import arguments
+from lpgftw_ros.runs.stages import FINAL_STOCHASTIC, TUNE_STOCHASTIC
 
+if TYPE_CHECKING:
+    from lpgftw_ros.api import Run
+
+SUITE = 'drawers'
 SOLVED = 0.8
 """Share of episodes with exploration that counts as solved."""
 
@@ -19,10 +21,7 @@ SOLVED = 0.8
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        '--out',
-        type=arguments.new_folder,
-        default=Path('runs/demo'),
-        help='run folders go here',
+        '--out', type=arguments.new_folder, default=Path('runs/demo'), help='run folders go here'
     )
     parser.add_argument(
         '--seed', type=arguments.seed, default=3, help='root of all random numbers'
@@ -34,89 +33,115 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Learn with LPG-FTW, learn the tasks after the last column singly, print both."""
+    """Learn with LPG-FTW, learn the last tasks alone too, print both and draw the report."""
+    from lpgftw_ros.api import load, run_session
     from lpgftw_ros.runs.config import resolve
-    from lpgftw_ros.runs.console import display
-    from lpgftw_ros.runs.driver import drive, open_session
-    from lpgftw_ros.runs.environment import limit_threads
+    from lpgftw_ros.runs.driver import display
 
     overrides: dict[str, Any] = {'seed': args.seed}
     if args.iterations is not None:
         overrides['iterations'] = args.iterations
-    lifelong = resolve('demo', 'lpg-ftw', overrides=overrides)
+    lifelong = resolve(SUITE, 'lpg-ftw', overrides=overrides)
     columns = int(lifelong.method['max_columns'])
     rest = ','.join(lifelong.tasks[columns:])
-    single = resolve('demo', 'stl', overrides=overrides, tasks=rest)
-    limit_threads(lifelong.loop.threads)
-    for config in (lifelong, single):
+    alone = resolve(SUITE, 'stl', overrides=overrides, tasks=rest)
+    for config in (lifelong, alone):
         folder = args.out / config.learner
         print(f'{config.learner} on {", ".join(config.tasks)} -> {folder}', flush=True)
         resume = (folder / 'config.yaml').exists()
-        with (
-            open_session(config, folder, workers=args.workers, resume=resume) as (
-                session,
-                sampler,
-            ),
-            display(session) as shown,
-        ):
-            drive(session, sampler, shown.update)
-    show(args.out, columns)
+        run_session(config, folder, show=display, workers=args.workers, resume=resume)
+    both = load(args.out / lifelong.learner), load(args.out / alone.learner)
+    show(*both, columns)
+    look_at(*both, args.out)
     return 0
 
 
-def show(out: Path, columns: int) -> None:
-    """Print what was learned, and how fast beside single-task learning."""
-    lifelong, single = (_summary(out / name) for name in ('lpg-ftw', 'stl'))
-    curves, single_curves = (_curves(out / name) for name in ('lpg-ftw', 'stl'))
-    title = 'LPG-FTW on five Sawyer tasks, one after another'
-    table = Table(title=title, box=box.SIMPLE)
-    for name in ('task', 'learns', 'return', 'success', 'at end', 'solved', 'alone'):
-        left = name in ('task', 'learns')
+def show(lifelong: 'Run', alone: 'Run', columns: int) -> None:
+    """Print the results next to those of learning alone, and the gain in one sentence."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title='Five drawers, one learned after another', box=box.SIMPLE)
+    for name in ('drawer', 'learns', 'first try', 'after', 'at end', 'solved', 'alone'):
+        left = name in ('drawer', 'learns')
         table.add_column(name, justify='left' if left else 'right', no_wrap=True)
-    for i, entry in enumerate(lifelong['tasks']):
+    learning, learning_alone = success_curves(lifelong), success_curves(alone)
+    tasks = lifelong.summary['tasks']
+    for i, entry in enumerate(tasks):
         name = entry['task']
         table.add_row(
             name,
-            'a column' if i < columns else 's, head',
-            f'{entry["tune"]["return"]:,.0f}',
-            f'{entry["tune_stochastic"]["success"]:.0%}',
-            f'{entry["final_stochastic"]["success"]:.0%}',
-            _solved_after(curves[name]),
-            _solved_after(single_curves[name]) if name in single_curves else '',
+            'a column' if i < columns else 's only',
+            f'{learning[name][0]:.0%}',
+            f'{entry[TUNE_STOCHASTIC]["success"]:.0%}',
+            f'{entry[FINAL_STOCHASTIC]["success"]:.0%}',
+            _words(solved_after(learning[name])),
+            _words(solved_after(learning_alone[name])) if name in learning_alone else '',
         )
     Console().print(table)
-    print(
-        'solved at: first iteration with success in 80 % of its trajectories; alone: single-task'
-    )
-    for stage, words in (('tune', 'after training'), ('final', 'still after the last task')):
-        solved = [e[f'{stage}_stochastic']['success'] >= SOLVED for e in lifelong['tasks']]
+    print('success rates with exploration noise; solved: first iteration with 80 % success;')
+    print('alone: the same task learned by single-task learning')
+    for stage, words in (
+        (TUNE_STOCHASTIC, 'after training'),
+        (FINAL_STOCHASTIC, 'still after the last task'),
+    ):
+        solved = [entry[stage]['success'] >= SOLVED for entry in tasks]
         print(f'{sum(solved)} of {len(solved)} tasks solved {words}')
-    both = [e for e in lifelong['tasks'] if e['task'] in single_curves]
-    for entry, alone in zip(both, single['tasks'], strict=True):
-        area, area_alone = (sum(c[entry['task']]['return']) for c in (curves, single_curves))
-        print(
-            f'{entry["task"]}: mean return while learning {area / area_alone:.2f} x single-task, '
-            f'after it {entry["tune"]["return"] / alone["tune"]["return"]:.2f} x'
-        )
+    print(gain(learning, learning_alone))
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / 'summary.json').read_text()))
+def gain(lifelong: dict[str, list[float]], alone: dict[str, list[float]]) -> str:
+    """Return the measured gain of the tasks that were also learned alone."""
+    first = [lifelong[task][0] for task in alone]
+    first_alone = [curve[0] for curve in alone.values()]
+    needed = [solved_after(lifelong[task]) or len(lifelong[task]) for task in alone]
+    needed_alone = [solved_after(curve) or len(curve) for curve in alone.values()]
+    return (
+        f'Gain: a new drawer is closed in {_mean(first):.0%} of the first tries instead of '
+        f'{_mean(first_alone):.0%}, and solved after {_mean(needed):.1f} iterations instead of '
+        f'{_mean(needed_alone):.1f}.'
+    )
 
 
-def _curves(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """Return return and success per iteration of each task."""
-    curves: dict[str, dict[str, list[float]]] = {}
-    for line in (folder / 'metrics.jsonl').read_text().splitlines():
-        row = json.loads(line)
+def look_at(lifelong: 'Run', alone: 'Run', out: Path) -> None:
+    """Write a report and a video, say where they are, and open them where there is a screen."""
+    from lpgftw_ros.errors import LpgftwError
+    from lpgftw_ros.experiments.report import write_report
+    from lpgftw_ros.experiments.run_data import read_run
+    from lpgftw_ros.runs.driver import render_run
+
+    report, video = out / 'report' / 'report.md', out / 'drawer.mp4'
+    write_report([read_run(run.path) for run in (lifelong, alone)], report.parent)
+    made = [report]
+    try:
+        render_run(lifelong.path, video, lifelong.tasks[-1:], stochastic=False)
+        made.append(video)
+    except LpgftwError as error:
+        print(f'no video: {error}')
+    print(f'look at: {", ".join(map(str, made))}')
+    if sys.stdout.isatty() and ({'DISPLAY', 'WAYLAND_DISPLAY'} & set(os.environ)):
+        for path in made:
+            webbrowser.open(path.resolve().as_uri())
+
+
+def success_curves(run: 'Run') -> dict[str, list[float]]:
+    """Return the success rate of each iteration of each task."""
+    curves: dict[str, list[float]] = {}
+    for row in run.metrics:
         if row['kind'] == 'iteration':
-            curve = curves.setdefault(row['task'], {'return': [], 'success': []})
-            curve['return'].append(row['return_mean'])
-            curve['success'].append(row['success'])
+            curves.setdefault(row['task'], []).append(row['success'])
     return curves
 
 
-def _solved_after(curve: Mapping[str, list[float]]) -> str:
-    """Return the first iteration whose trajectories mostly solved the task."""
-    first = next((i for i, share in enumerate(curve['success']) if share >= SOLVED), None)
-    return 'not yet' if first is None else str(first + 1)
+def solved_after(curve: list[float]) -> int | None:
+    """Return the first iteration that solved the task; None if there is none yet."""
+    return next((i + 1 for i, share in enumerate(curve) if share >= SOLVED), None)
+
+
+def _words(iterations: int | None) -> str:
+    return 'not yet' if iterations is None else str(iterations)
+
+
+def _mean(numbers: list[float] | list[int]) -> float:
+    return sum(numbers) / len(numbers)

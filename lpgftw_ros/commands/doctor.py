@@ -61,7 +61,7 @@ def _guarded(check: Callable[[], Finding]) -> Finding:
 
 
 def check_python() -> Finding:
-    """Python of a version all pinned packages exist for."""
+    """The Python version, for which all pinned packages must exist."""
     version = platform.python_version()
     ok = (3, 11) <= sys.version_info[:2] <= (3, 13)
     return Finding(
@@ -95,8 +95,8 @@ def check_ros() -> Finding:
 
 
 def check_middleware() -> Finding:
-    """A message really goes from a publisher to a subscription."""
-    from lpgftw_ros.nodes.self_test import round_trip
+    """A message from a publisher reaches a subscription."""
+    from lpgftw_ros.nodes.steering import round_trip
 
     seconds = round_trip(timeout=5.0)
     name = os.environ.get('RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp')
@@ -108,8 +108,8 @@ def check_middleware() -> Finding:
 
 
 def check_interfaces() -> Finding:
-    """Our message types import and carry type support."""
-    from lpgftw_ros.nodes.self_test import interface_count
+    """Our message types and their type support load."""
+    from lpgftw_ros.nodes.steering import interface_count
 
     try:
         count = interface_count()
@@ -132,7 +132,7 @@ def check_simulator() -> Finding:
 
 
 def check_rendering() -> Finding:
-    """A picture can be drawn without a display; in a process of its own, drivers may crash."""
+    """Drawing without a display works; tried in another process, since drivers may crash."""
     code = (
         'import mujoco; m = mujoco.MjModel.from_xml_string("<mujoco><worldbody/></mujoco>"); '
         'r = mujoco.Renderer(m, 8, 8); r.update_scene(mujoco.MjData(m)); r.render()'

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=arguments.new_file,
         metavar='FILE',
-        help='policy file; .onnx goes beside it',
+        help='policy file; the .onnx file is written next to it',
     )
     parser.add_argument(
         '--rate', type=arguments.positive, default=20.0, help='control steps per second'
@@ -38,14 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write both files; print size and latency."""
-    from lpgftw_ros.deploy.export import act_seconds, export_policy, load_policy, save_policy
+    from lpgftw_ros.deploy.export import (
+        act_seconds,
+        export_policy,
+        load_policy,
+        save_onnx,
+        save_policy,
+    )
     from lpgftw_ros.deploy.observation import ControlSettings
-    from lpgftw_ros.deploy.onnx_graph import save_onnx
-    from lpgftw_ros.runs.knowledge_files import load_knowledge
+    from lpgftw_ros.runs.checkpoints import load_knowledge
 
     graph = args.out.with_suffix('.onnx')
     if args.out == graph:
-        raise InvalidConfig('--out names the policy file; the .onnx file is put beside it')
+        raise InvalidConfig('--out names the policy file; the .onnx file is written next to it')
     control = ControlSettings(
         rate=args.rate, full_speed=args.full_speed, speed_cap_raised=args.raise_speed_cap
     )
@@ -70,13 +75,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _origin(run_folder: Path, task: str) -> dict[str, object]:
     """Return where the policy comes from."""
-    from lpgftw_ros.domains.fingerprint import task_fingerprint
+    from lpgftw_ros.domains.sampler import task_fingerprint
     from lpgftw_ros.domains.suites import load_suite
     from lpgftw_ros.runs.environment import versions
     from lpgftw_ros.runs.folder import read_config
 
     config = read_config(run_folder)
-    suite = load_suite(config.suite)
+    suite = load_suite(config.suite_source)
     spec = suite.task(task)
     return {
         'run': run_folder.name,

@@ -6,12 +6,10 @@ from pathlib import Path
 from lpgftw_ros import arguments
 from lpgftw_ros.commands.experiment import spec_names, spec_path
 from lpgftw_ros.errors import LpgftwError
-from lpgftw_ros.experiments.archive import archive_run
+from lpgftw_ros.experiments import load_spec
 from lpgftw_ros.experiments.groups import ALONE
-from lpgftw_ros.experiments.report import REPORT, write_report
-from lpgftw_ros.experiments.results_page import read_notes, write_page
-from lpgftw_ros.experiments.run_data import read_runs
-from lpgftw_ros.experiments.spec import load_spec
+from lpgftw_ros.experiments.report import read_notes, REPORT, write_page, write_report
+from lpgftw_ros.experiments.run_data import archive_run, read_runs
 
 NOTES = Path('results/notes.yaml')
 
@@ -46,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--diversity',
         action='store_true',
-        help="first run each STL policy on all tasks of its run ('task diversity')",
+        help="first run each STL policy on every task of its run ('task diversity')",
     )
 
 
@@ -55,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     runs = read_runs(args.runs)
     try:
         if args.diversity:
-            from lpgftw_ros.experiments.cross_evaluation import measure_cross_returns
+            from lpgftw_ros.experiments.run_data import measure_cross_returns
 
             for one in runs:
                 if one.label == ALONE and (one.path / 'checkpoints').is_dir():

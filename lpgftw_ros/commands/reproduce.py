@@ -9,9 +9,9 @@ from lpgftw_ros.commands.experiment import (
     spec_names,
     spec_path,
 )
+from lpgftw_ros.experiments import load_spec, PROFILES
 from lpgftw_ros.experiments.report import REPORT, write_report
 from lpgftw_ros.experiments.run_data import read_run
-from lpgftw_ros.experiments.spec import load_spec, PROFILES
 from lpgftw_ros.experiments.sweep import BAD, CellState
 
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     folders = [status.folder for status in statuses if status.state is not CellState.FOREIGN]
     runs = [read_run(folder) for folder in folders if (folder / 'summary.json').is_file()]
     if spec.diversity:
-        from lpgftw_ros.experiments.cross_evaluation import measure_cross_returns
+        from lpgftw_ros.experiments.run_data import measure_cross_returns
 
         for one in runs:
             measure_cross_returns(one.path, workers=args.workers or 0)

@@ -2,41 +2,37 @@
 
 import argparse
 from dataclasses import fields, replace
+import importlib.util
 import os
 from pathlib import Path
-import sys
 import tempfile
 import threading
 import time
 from typing import Any
 
 from lpgftw_ros import arguments
-from lpgftw_ros.bringup import describe, Graph, GraphOptions, options_from, Process
-from lpgftw_ros.errors import InvalidConfig
-from lpgftw_ros.policy_graph import describe_policies, policy_options, PolicyOptions
-from lpgftw_ros.runs.options import add_train_arguments, run_config
-from lpgftw_ros.supervisor import Command, Supervisor
+from lpgftw_ros.errors import InvalidConfig, MissingExtra
+from lpgftw_ros.graph.admission import require_free
+from lpgftw_ros.graph.bringup import (
+    describe,
+    describe_policies,
+    Graph,
+    GraphOptions,
+    options_from,
+    policy_options,
+    PolicyOptions,
+)
+from lpgftw_ros.graph.supervisor import command_of, Supervisor
+from lpgftw_ros.runs.options import add_options, given_options, run_config
 
 HERE = {'exit_when_done': True}
-"""Defaults that differ from those of the launch file: this command ends when its work is done."""
+"""Defaults that differ from the launch file: this command ends when its work is done."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options: those of train, then every other option of the graph."""
-    add_train_arguments(parser)
-    known = {action.dest for action in parser._actions}
-    graph = parser.add_argument_group('graph')
-    for item in fields(GraphOptions):
-        if item.name in known:
-            continue
-        flag = '--' + item.name.replace('_', '-')
-        default = HERE.get(item.name, item.default)
-        text = f'{item.metadata["help"]} (default {default!r})'
-        if isinstance(item.default, bool):
-            action = argparse.BooleanOptionalAction
-            graph.add_argument(flag, action=action, default=None, help=text)
-        else:
-            graph.add_argument(flag, default=None, help=text, metavar=_metavar(item.metadata))
+    """Declare every option of the graph, and how this command ends."""
+    add_options(parser, GraphOptions, HERE)
+    graph = parser.add_argument_group('without a learner, or only to look')
     graph.add_argument(
         '--policy-from',
         type=arguments.run_or_file,
@@ -56,14 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _metavar(metadata: Any) -> str | None:
-    return (
-        '{' + ','.join(c for c in metadata['choices'] if c) + '}' if metadata['choices'] else None
-    )
-
-
 def run(args: argparse.Namespace) -> int:
-    """Start the graph and stay until it ends."""
+    """Run the graph until it ends."""
+    for module in ('rclpy', 'lpgftw_interfaces'):
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtra(module)
     with tempfile.TemporaryDirectory(prefix='lpgftw-') as folder:
         return _run(args, Path(folder))
 
@@ -71,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, folder: Path) -> int:
     if args.policy_from is not None:
         return _start(policy_graph(args), args, folder)
-    values = {**HERE, **given_options(args)}
+    values = {**HERE, **given(args)}
     if args.check:  # leaves nothing behind
         values = {'autotrain': False, 'out': str(folder / 'run'), **values}
     options = options_from(values)
@@ -79,14 +72,14 @@ def _run(args: argparse.Namespace, folder: Path) -> int:
         raise InvalidConfig('--resume needs --out, the run folder to continue')
     if args.suite is None and not args.resume:
         args.suite = options.suite
-    if not options.params_file:  # what no run can be made with ends here, before anything starts
-        options = replace(options, suite=run_config(args).suite)
+    if not options.params_file:  # impossible settings are refused here, before anything starts
+        options = replace(options, suite=run_config(args).suite_source)
     return _start(describe(options, values), args, folder, ends=options.autotrain)
 
 
 def policy_graph(args: argparse.Namespace) -> Graph:
-    """Return the graph of `--policy-from`; options of learning have no place there."""
-    values = {**given_options(args), 'policy_from': str(args.policy_from)}
+    """Return the graph of `--policy-from`; options of learning are refused."""
+    values = {**given(args), 'policy_from': str(args.policy_from)}
     known = [item.name for item in fields(PolicyOptions)]
     for name in values:
         if name not in known:
@@ -95,46 +88,18 @@ def policy_graph(args: argparse.Namespace) -> Graph:
 
 
 def _start(graph: Graph, args: argparse.Namespace, folder: Path, *, ends: bool = False) -> int:
-    """Start the processes; with `ends` all end when the learner does."""
+    """Run the processes; with `ends` all end when the learner does."""
+    require_free(graph.nodes)
     parameters = graph.write_parameters(folder)
-    commands = [command(process, parameters, ends) for process in graph.processes]
+    commands = [command_of(process, parameters, ends) for process in graph.processes]
     _say('up', f'run {graph.run_id} in {graph.namespace}: {", ".join(graph.nodes)}')
     supervisor = Supervisor(commands, _say)
     return check(graph, supervisor, args.check_timeout) if args.check else supervisor.run()
 
 
-UNSAID = {'workers': 0, 'resume': False}
-"""What options of `lpgftw train` say that were not given; all others say None."""
-
-
-def given_options(args: argparse.Namespace) -> dict[str, Any]:
+def given(args: argparse.Namespace) -> dict[str, Any]:
     """Return the graph options the user gave, under their own names."""
-    values: dict[str, Any] = {}
-    for item in fields(GraphOptions):
-        value = getattr(args, item.name, None)
-        if item.name == 'settings':
-            value = ';'.join(value or ()) or None
-        if value is not None and value != UNSAID.get(item.name):
-            values[item.name] = str(value) if isinstance(value, Path) else value
-    return values
-
-
-def command(process: Process, parameters: str, autotrain: bool) -> Command:
-    """Return how to start a process of the graph with this Python."""
-    words = [sys.executable, '-m', f'lpgftw_ros.nodes.{process.executable}', '--ros-args']
-    libraries = [f'{sys.prefix}/lib', os.environ.get('LD_LIBRARY_PATH', '')]
-    return Command(
-        name=process.executable,
-        words=[*words, *process.ros_arguments(parameters), *process.name_arguments()],
-        environment={
-            **process.environment,
-            'PYTHONUNBUFFERED': '1',
-            'LD_LIBRARY_PATH': os.pathsep.join(p for p in libraries if p),
-            'LPGFTW_PARENT': str(os.getpid()),
-        },
-        respawn=process.respawn,
-        ends_all=autotrain and 'learner' in process.nodes,
-    )
+    return given_options(args, GraphOptions)
 
 
 def check(graph: Graph, supervisor: Supervisor, timeout: float) -> int:
@@ -163,7 +128,7 @@ def check(graph: Graph, supervisor: Supervisor, timeout: float) -> int:
 
 
 def _watch(graph: Graph, healthy: threading.Event, over: threading.Event) -> None:
-    from lpgftw_ros.nodes.probe import Probe
+    from lpgftw_ros.nodes.steering import Probe
 
     probe = Probe()
     seen: set[str] = set()

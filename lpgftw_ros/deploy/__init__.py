@@ -1,1 +1,1 @@
-"""Toward a real arm: kinematics, safety rules, policy export. No ROS."""
+"""From a policy to a real arm: kinematics, safety rules, policy export. No ROS."""

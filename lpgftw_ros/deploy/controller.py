@@ -1,14 +1,15 @@
 """The arm side of one control step: measurements to observation, action to command.
 
-The controller keeps its own idea of the joints, moved by what it commanded and drawn towards what
-is measured, so that measurement noise does not shake the arm through the inverse kinematics.
+The controller keeps its own estimate of the joints: it integrates its commands and is drawn
+towards the measurements, so that measurement noise does not shake the arm through the inverse
+kinematics.
 """
 
 import threading
 
 import numpy as np
 
-from lpgftw_ros.deploy.kinematics import ArmKinematics, DifferentialIK
+from lpgftw_ros.deploy.arm.kinematics import ArmKinematics, DifferentialIK
 from lpgftw_ros.deploy.observation import (
     ControlSettings,
     Frame,
@@ -16,16 +17,16 @@ from lpgftw_ros.deploy.observation import (
     hand_velocity,
     observation,
 )
-from lpgftw_ros.deploy.safety_limits import SafetyLimits
-from lpgftw_ros.deploy.safety_watch import ArmCommand
+from lpgftw_ros.deploy.safety.limits import SafetyLimits
+from lpgftw_ros.deploy.safety.watch import ArmCommand
 from lpgftw_ros.learning.arrays import Array
 
 TOOL_DOWN = np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
 """Rotation of Meta-World's hand body, training frame."""
 _ANCHOR = 0.25
-"""Share of the difference to the measured joints taken over per control step."""
+"""Share of the difference to the measured joints that is corrected per control step."""
 _INSET = 0.005
-"""m. The controller turns this far inside the guard's box, so that the guard need not."""
+"""m. The controller turns back this far inside the guard's box, so that the guard need not act."""
 _SHARE = 0.95
 """Share of the guard's speed and acceleration limits the controller uses."""
 
@@ -45,14 +46,14 @@ class ArmController:
         self._kinematics, self.policy_hash = kinematics, policy_hash
         self._gripper = Gripper(settings.gripper_threshold)
         self._sequence = 0
-        # A bridge holds the arm from another thread than the one that moves it, and models of
-        # kinematics have one workspace each.
+        # One thread of a bridge moves the arm, another one holds it, and a kinematic model has one
+        # workspace.
         self._lock = threading.RLock()
         self._ik: DifferentialIK | None = None
         self.start(0.5 * (kinematics.arm.joint_low + kinematics.arm.joint_high))
 
     def start(self, joints: Array) -> None:
-        """Begin an episode from these measured joints, which also are the preferred posture."""
+        """Begin an episode from these measured joints, which are also the preferred posture."""
         rotation = self.frame.rotation @ TOOL_DOWN
         margin = self._limits.joint_margin + 0.02
         scale = _SHARE * self._limits.joint_velocity_scale
@@ -87,7 +88,7 @@ class ArmController:
     def hold(self, measured: Array) -> ArmCommand:
         """Return the command that keeps the arm where it is, once it has slowed down.
 
-        Nothing is corrected then: what a held arm does not do must not add up.
+        Then nothing is corrected, so that the errors of a held arm do not add up.
         """
         with self._lock:
             if self._hand_velocity.any():
@@ -106,6 +107,13 @@ class ArmController:
         self._hand_velocity = self._shaped(wanted)
         joints = self._joints
         self._velocity = self._ik.solve(joints, self._velocity, self._hand_velocity, dt)
+        most = _SHARE * self._limits.jam_factor * self._limits.max_speed
+        if (fast := self._kinematics.jam_speed(joints, self._velocity)) > most:
+            share = most / fast
+            self._velocity, self._hand_velocity = (
+                share * self._velocity,
+                share * self._hand_velocity,
+            )
         self._joints = joints + self._velocity * dt
         return self._next_command(joints, gripper)
 
@@ -122,7 +130,7 @@ class ArmController:
         )
 
     def _shaped(self, wanted: Array) -> Array:
-        """Bend a hand velocity to the box, the speed and the acceleration the guard allows."""
+        """Limit a hand velocity to the guard's box, speed and acceleration."""
         limits, dt = self._limits, self.settings.period
         hand = self._kinematics.pose(self._joints).position
         time = dt + limits.stop_time
@@ -135,6 +143,6 @@ class ArmController:
 
 
 def _shortened(vector: Array, length: float) -> Array:
-    """Return the vector, not longer than this."""
+    """Return the vector, shortened to this length if it is longer."""
     size = float(np.linalg.norm(vector))
     return vector * (length / size) if size > length else vector

@@ -1,21 +1,24 @@
 """One rollout: n trajectories of a task, driven from outside one control step at a time.
 
-Both drivers use it. Where the policy is at hand, `drive` asks it; the ROS bridge publishes
-`observations`, waits for the answer and calls `advance`. A trajectory depends on its index and on
-the seed only, so that a rollout may also be split: `batch_of` joins its parts.
+Both drivers use it. In process, `drive` asks the policy; the ROS bridge publishes `observations`,
+waits for the answer and calls `advance`. A trajectory depends on its index and the seed only, so a
+rollout may be split; `joined` puts its pieces together.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lpgftw_ros.domains.vector_env import TaskVectorEnv
 from lpgftw_ros.errors import InvalidConfig, SimulationFailed, WrongShape
-from lpgftw_ros.learning.arrays import Array, Mask
-from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.arrays import Array, Batch, Mask
 from lpgftw_ros.learning.policies import PolicySnapshot
 from lpgftw_ros.learning.randomness import ExplorationNoise
+
+Piece = Mapping[str, NDArray[Any]]
+"""Trajectories under the names of a batch's fields."""
 
 
 class _Wave:
@@ -31,6 +34,21 @@ class _Wave:
         self.terminated, self.truncated = np.zeros((2, n), dtype=bool)
         self.success, self.failed = np.zeros((2, n), dtype=bool)
         self.final: Array = np.empty((n, env.obs_dim))
+
+    def piece(self) -> Piece:
+        """Return the trajectories, laid end to end, under the names of a batch's fields.
+
+        One that blew up in its first step has length 0 here, but keeps that step.
+        """
+        rows = range(self.count)
+        steps = [max(int(self.lengths[row]), 1) for row in rows]
+        ends = ('lengths', 'terminated', 'truncated', 'success', 'failed')
+        long = ('observations', 'actions', 'rewards')
+        return {
+            **{k: np.concatenate([getattr(self, k)[r, : steps[r]] for r in rows]) for k in long},
+            **{name: getattr(self, name)[: self.count] for name in ends},
+            'final_observations': self.final[: self.count],
+        }
 
 
 class Rollout:
@@ -63,7 +81,7 @@ class Rollout:
 
     @property
     def rows(self) -> int:
-        """Rows of the environment, of which a wave may use fewer."""
+        """Rows of the environment; a wave may use fewer."""
         return int(self.env.num_envs)
 
     @property
@@ -92,7 +110,7 @@ class Rollout:
             self._note_ends()
 
     def _note_ends(self) -> None:
-        """Write down how long the rows that just ended were; start what follows."""
+        """Record the lengths of the rows that just ended; start the next wave."""
         alive, wave = self.env.alive, self._wave
         terminated, truncated, failed = self.env.ends
         ended = self.alive & ~alive
@@ -113,48 +131,31 @@ class Rollout:
         """Return the finished trajectories."""
         return batch_of([self])
 
+    def pieces(self) -> list[Piece]:
+        """Return the finished trajectories of each wave, to be joined by whoever has all parts."""
+        if not self.done:
+            raise InvalidConfig('this rollout is not complete')
+        return [wave.piece() for wave in self.waves]
+
 
 def batch_of(parts: Sequence[Rollout]) -> Batch:
-    """Return the finished trajectories of a rollout that may have been split.
+    """Return the finished trajectories of a rollout that may have been split."""
+    return joined(parts[0].task, [piece for part in parts for piece in part.pieces()])
 
-    A trajectory that blew up in its very first step keeps that step, with reward 0 and its mark,
-    so that rows stay in place; if all of them did, there is nothing to learn from.
+
+def joined(task: str, pieces: Sequence[Piece]) -> Batch:
+    """Return the batch whose trajectories these pieces are, in order.
+
+    A trajectory that blew up in its first step keeps that step, with reward 0 and marked as
+    failed, so that rows stay in place. If all of them did, this raises.
     """
-    if not all(part.done for part in parts):
-        raise InvalidConfig('this rollout is not complete')
-    waves, task = [wave for part in parts for wave in part.waves], parts[0].task
-    lengths = _per_row(waves, 'lengths')
+    fields = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    lengths = fields.pop('lengths')
     if not lengths.any():
         raise SimulationFailed(
             f"task '{task}': all {len(lengths)} trajectories blew up in their first step"
         )
-    return Batch(
-        task=task,
-        observations=_end_to_end(waves, 'observations'),
-        actions=_end_to_end(waves, 'actions'),
-        rewards=_end_to_end(waves, 'rewards'),
-        lengths=np.maximum(lengths, 1),
-        terminated=_per_row(waves, 'terminated'),
-        truncated=_per_row(waves, 'truncated'),
-        success=_per_row(waves, 'success'),
-        failed=_per_row(waves, 'failed'),
-        final_observations=_per_row(waves, 'final'),
-    )
-
-
-def _end_to_end(waves: list[_Wave], name: str) -> Array:
-    """Lay the steps of all trajectories end to end."""
-    return np.concatenate(
-        [
-            getattr(wave, name)[row, : max(wave.lengths[row], 1)]
-            for wave in waves
-            for row in range(wave.count)
-        ]
-    )
-
-
-def _per_row(waves: list[_Wave], name: str) -> Any:
-    return np.concatenate([getattr(wave, name)[: wave.count] for wave in waves])
+    return Batch(task=task, lengths=np.maximum(lengths, 1), **fields)
 
 
 def drive(
@@ -165,7 +166,7 @@ def drive(
 ) -> None:
     """Run a rollout to its end with one policy call per control step, for all rows at once.
 
-    `before_step` sees the actions and may raise to give the rollout up.
+    `before_step` sees the actions and may raise to abandon the rollout.
     """
     dims = (policy.spec.obs_dim, policy.spec.act_dim)
     if dims != rollout.dimensions:

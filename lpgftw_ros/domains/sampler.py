@@ -1,42 +1,40 @@
 """From a task's name to a batch of its trajectories.
 
-All rows of a task may stand in one environment, stepped together: that is what a policy in
-another process needs. A policy at hand can do better for tasks that are simulated in this
-process: each worker thread drives rows of its own and waits for nobody until its trajectories
-end. Which way is taken does not change a byte.
+A policy in another process needs all rows of a task in one environment, stepped together. In one
+process, tasks that are simulated there run faster in parts: each worker thread drives its own rows
+to the end without waiting for others. Both ways give the same bytes.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-import importlib
+import hashlib
+import logging
 import threading
 from types import TracebackType
+from typing import TypeVar
 
-from lpgftw_ros.domains.pool import WorkerPool
+import numpy as np
+
 from lpgftw_ros.domains.rollout import batch_of, drive, Rollout
-from lpgftw_ros.domains.suites import load_suite, Suite, TaskSpec
+from lpgftw_ros.domains.suites import kind_module, load_suite, Suite, TaskSpec
 from lpgftw_ros.domains.vector_env import TaskVectorEnv
-from lpgftw_ros.errors import InvalidConfig, LpgftwError
-from lpgftw_ros.learning.arrays import Array
-from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.domains.workers import Workers
+from lpgftw_ros.domains.workers.processes import WorkerDied
+from lpgftw_ros.errors import InvalidConfig, LpgftwError, SimulationFailed
+from lpgftw_ros.learning.arrays import Array, Batch
 from lpgftw_ros.learning.policies import ACTING_BLOCK, PolicySnapshot
+from lpgftw_ros.learning.randomness import generator, Purpose
 
-_BUILDERS = {
-    'body': 'lpgftw_ros.domains.bodies',
-    'metaworld': 'lpgftw_ros.domains.metaworld_env',
-    'gymnasium': 'lpgftw_ros.domains.gymnasium_env',
-}
-_SPLIT = ('body',)
-"""Kinds whose physics runs in this process without holding the interpreter."""
+logger = logging.getLogger(__name__)
+T = TypeVar('T')
+ATTEMPTS = 3
+"""How often a rollout is begun before a task whose workers hang or die is given up."""
 
 
-def make_env(task: TaskSpec, n: int, pool: WorkerPool) -> TaskVectorEnv:
-    """Build n rows of a task; its simulator is imported only now.
-
-    Each domain module has `make(task, n, pool) -> TaskVectorEnv`.
-    """
-    env: TaskVectorEnv = importlib.import_module(_BUILDERS[task.kind]).make(task, n, pool)
+def make_env(task: TaskSpec, n: int, pool: Workers) -> TaskVectorEnv:
+    """Build n rows of a task; its simulator is imported only now."""
+    env: TaskVectorEnv = kind_module(task.kind, 'env').make(task, n, pool)
     return env
 
 
@@ -58,9 +56,15 @@ class Sampler:
     _KEPT = 4
     """Tasks whose rows are kept; switching back to one of them costs nothing."""
 
-    def __init__(self, suite: Suite | str, workers: int = 0) -> None:
+    def __init__(self, suite: Suite | str, workers: int = 0, step_timeout: float = 0.0) -> None:
+        """Open a suite; a worker that takes longer than `step_timeout` s has hung (0: never).
+
+        Runs pass `SamplingOptions.step_timeout` of `runs/settings.py`.
+        """
         self.suite = load_suite(suite) if isinstance(suite, str) else suite
-        self._pool = WorkerPool(workers)
+        self.replaced = 0
+        """How often workers that hung or died were replaced."""
+        self._pool = Workers(workers, step_timeout)
         self._envs: OrderedDict[tuple[str, tuple[int, ...]], list[TaskVectorEnv]] = OrderedDict()
 
     @property
@@ -76,8 +80,8 @@ class Sampler:
         """Start a rollout of n trajectories, split into as many parts as is fastest."""
         if n < 1:
             raise InvalidConfig(f'a rollout needs at least one trajectory, got {n}')
-        workers = self.workers if self.suite.task(task).kind in _SPLIT else 1
-        sizes = _split(n, workers)
+        workers = self.workers if self.suite.task(task).traits.threads else 1
+        sizes = split(n, workers)
         starts = [sum(sizes[:part]) for part in range(len(sizes))]
         return [
             Rollout(env, env.num_envs, seed, task, first)
@@ -127,10 +131,34 @@ class Sampler:
         self, task: str, policy: PolicySnapshot, n: int, seed: int, explore: bool = True
     ) -> Batch:
         """Sample n trajectories of a task."""
-        return self.drive(self.rollouts(task, n, seed), policy, explore)
+        return self.persist(
+            task, lambda: self.drive(self.rollouts(task, n, seed), policy, explore)
+        )
+
+    def fingerprint(self, task: str) -> str:
+        """Return the hash of a short scripted rollout of one task."""
+        return self.persist(task, lambda: rollout_hash(self.env(task, 1)))
+
+    def persist(self, task: str, sample: Callable[[], T]) -> T:
+        """Return what `sample` returns; if a worker hangs or dies in it, with new workers.
+
+        Seeds make the new trajectories equal to what the lost ones would have been.
+        """
+        attempt = 1
+        while True:
+            try:
+                return sample()
+            except WorkerDied as error:
+                if self._pool.interrupted or attempt == ATTEMPTS:
+                    tried = f', {ATTEMPTS} times in a row' if attempt == ATTEMPTS else ''
+                    raise SimulationFailed(f"task '{task}': {error}{tried}") from error
+                logger.warning("task '%s': %s; new workers sample the rollout again", task, error)
+            attempt += 1
+            self.replaced += 1
+            self.close()
 
     def _rows(self, task: str, sizes: tuple[int, ...]) -> list[TaskVectorEnv]:
-        """Return environments of these sizes; several are stepped by one thread each."""
+        """Return environments of these sizes; with several, one thread steps each."""
         spec, key = self.suite.task(task), (task, sizes)
         if key not in self._envs:
             alone = len(sizes) == 1
@@ -148,7 +176,7 @@ class Sampler:
             env.close()
 
     def interrupt(self) -> None:
-        """Let a thread that waits for a worker process fail at once; then `close`."""
+        """Make a thread that waits for a worker process fail at once; then `close`."""
         self._pool.interrupt()
 
     def close(self) -> None:
@@ -170,16 +198,51 @@ class Sampler:
 
 
 def _single_threaded(task: TaskSpec, n: int) -> TaskVectorEnv:
-    """Build n rows that the thread which steps them simulates itself."""
-    pool = WorkerPool(1)
+    """Build n rows that are simulated in the thread that steps them."""
+    pool = Workers(1)
     env = make_env(task, n, pool)
     env.own(pool)
     return env
 
 
-def _split(n: int, workers: int) -> tuple[int, ...]:
+def blocks(n: int) -> int:
+    """Return how many acting blocks n rows are: a rollout has no more parts than that."""
+    return -(-n // ACTING_BLOCK)
+
+
+def split(n: int, workers: int) -> tuple[int, ...]:
     """Return how many rows each worker takes, in whole blocks of the policy's."""
-    blocks = -(-n // ACTING_BLOCK)
-    parts = min(workers, blocks)
-    ends = [min(n, ACTING_BLOCK * (blocks * (part + 1) // parts)) for part in range(parts)]
+    whole = blocks(n)
+    parts = min(workers, whole)
+    ends = [min(n, ACTING_BLOCK * (whole * (part + 1) // parts)) for part in range(parts)]
     return tuple(end - start for start, end in zip([0, *ends[:-1]], ends, strict=True))
+
+
+# A hash of what a task's physics does, stored with every run.
+#
+# Two machines or library versions with the same fingerprint simulate a task bit for bit alike. A
+# run that is resumed under another one can warn.
+
+
+_SEED = 0
+_STEPS = 20
+
+
+def task_fingerprint(suite: Suite, task: str) -> str:
+    """Return the hash of a short scripted rollout of one task."""
+    with Sampler(suite, 1) as sampler:
+        return sampler.fingerprint(task)
+
+
+def rollout_hash(env: TaskVectorEnv) -> str:
+    """Return the SHA-256 of observations, rewards and ends under a fixed script of actions."""
+    script = generator(_SEED, Purpose.NOISE).uniform(-1.0, 1.0, (_STEPS, 1, env.act_dim))
+    digest = hashlib.sha256()
+    observations, _ = env.reset(seed=_SEED)
+    digest.update(np.ascontiguousarray(observations[:1]).tobytes())
+    for actions in script:
+        everyone = np.repeat(actions, env.num_envs, axis=0)
+        observations, rewards, terminated, _, infos = env.step(everyone)
+        for array in (observations, rewards, terminated, infos['success']):
+            digest.update(np.ascontiguousarray(array[:1]).tobytes())
+    return digest.hexdigest()

@@ -1,12 +1,14 @@
 """The environment all domains share: n rows of one task, stepped together.
 
-It follows `gymnasium.vector.VectorEnv` with autoreset disabled. An episode that ends waits for
-the others: its row does not move, pays nothing and keeps its last observation until it is reset.
-A domain only implements `_reset_rows` and `_step_rows`.
+It follows `gymnasium.vector.VectorEnv` with autoreset disabled. A row whose episode has ended
+waits for the others: it does not move, gets no reward and keeps its last observation until it is
+reset. A domain only implements `_reset_rows` and `_step_rows`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+import importlib
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,15 +17,132 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 import numpy as np
 
-from lpgftw_ros.domains.episodes import Episodes
-from lpgftw_ros.domains.pool import WorkerPool
-from lpgftw_ros.domains.resets import reset_mask, row_streams
+from lpgftw_ros.domains.suites import KINDS, TaskSpec
+from lpgftw_ros.domains.workers import Workers
 from lpgftw_ros.errors import InvalidConfig, LpgftwError, NonFinite, WrongShape
 from lpgftw_ros.learning.arrays import Array, Integers, Mask
+from lpgftw_ros.learning.randomness import generator, Purpose
+
+# The view of a task: a model to draw, and where everything in a row is now.
+
+
+@dataclass(frozen=True, slots=True)
+class SceneState:
+    """Where everything in one row is; with the task's model it can be drawn."""
+
+    positions: Array
+    """MuJoCo's generalised positions, free joints included. Shape (nq,)."""
+    mocap: Array
+    """Position and quaternion of each mocap body. Shape (nmocap, 7)."""
+    goal: Array
+    """Goal of the task in m. Shape (3,), or (0,) if it has none."""
+    time: float
+    """Simulated seconds since the episode began."""
+
+
+def scene_model(task: TaskSpec, goal: Array | None = None) -> Any:
+    """Return a new MuJoCo model of a task; None if the task has none.
+
+    If the task has several placements, `goal` chooses the one with the nearest goal.
+    """
+    module = importlib.import_module(f'{KINDS[task.kind]}.env')
+    make = getattr(module, 'make_scene', None)
+    return None if make is None else make(task, np.zeros(0) if goal is None else goal)
+
+
+# Episodes of the rows of a vector environment: how they begin, which run, how they end.
+
+
+_OPTIONS = ('first', 'count', 'reset_mask')
+
+
+class Episodes:
+    """One episode per row; almost free in a step in which none ends."""
+
+    def __init__(self, n: int, horizon: int) -> None:
+        self._horizon = horizon
+        self._clock = 0  # control steps of the environment, whatever the row
+        self._deadlines = np.zeros(n, dtype=np.int64)  # when each row reaches its horizon
+        self._next_deadline = 0
+        self.rows: Integers | None = None
+        """Running rows in ascending order; None before the first reset."""
+        self.terminated, self.truncated, self.failed = np.zeros((3, n), dtype=bool)
+
+    @property
+    def alive(self) -> Mask:
+        """Rows that run. Shape (n,)."""
+        mask = np.zeros(len(self._deadlines), dtype=bool)
+        if self.rows is not None:
+            mask[self.rows] = True
+        return mask
+
+    def begin(self, mask: Mask, keep_others: bool) -> None:
+        """Start episodes in the masked rows; the others go on as they are, or stop."""
+        self._deadlines[mask] = self._clock + self._horizon
+        for flags in (self.terminated, self.truncated, self.failed):
+            flags[mask] = False
+        self._run_on(np.flatnonzero(mask | self.alive if keep_others else mask))
+
+    def tick(self, terminated: Mask | None, truncated: Mask | None) -> None:
+        """Count one step for the running rows and end those that must end."""
+        self._clock += 1
+        rows = self.rows
+        assert rows is not None
+        if terminated is not None and np.count_nonzero(terminated):
+            self.terminated[rows] = terminated
+        elif truncated is None and self._clock < self._next_deadline:
+            return
+        late = self._deadlines[rows] <= self._clock
+        late = late if truncated is None else late | truncated
+        self.truncated[rows] = late & ~self.terminated[rows]
+        self._run_on(rows[~(self.terminated | self.truncated)[rows]])
+
+    def _run_on(self, rows: Integers) -> None:
+        self.rows = rows
+        self._next_deadline = int(self._deadlines[rows].min()) if len(rows) else 0
+
+
+def reset_mask(options: Mapping[str, Any], n: int) -> Mask:
+    """Return which of n rows to reset. Shape (n,)."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise InvalidConfig(f"unknown reset option '{name}' (known: {', '.join(_OPTIONS)})")
+    count = int(options.get('count', n))
+    if not 1 <= count <= n:
+        raise InvalidConfig(f'count must be between 1 and {n}, got {count}')
+    mask = options.get('reset_mask')
+    if mask is None:
+        return np.arange(n) < count
+    if np.shape(mask) != (n,):
+        raise WrongShape(f'reset_mask has shape {np.shape(mask)}, expected {(n,)}')
+    return np.asarray(mask, dtype=bool)
+
+
+def row_streams(
+    seed: int | Sequence[int | None], rows: Integers, first: int, n: int
+) -> list[np.random.Generator | None]:
+    """Return the random stream of each of these rows; None continues the current stream.
+
+    One seed stands for a rollout, in which row r is trajectory first + r; a sequence has a seed
+    for each of the n rows.
+    """
+    if isinstance(seed, int | np.integer):
+        root = _checked(seed)
+        return [generator(root, Purpose.RESET, first + int(row)) for row in rows]
+    if len(seed) != n:
+        raise WrongShape(f'{len(seed)} seeds for {n} rows')
+    own = [seed[row] for row in rows]
+    return [None if s is None else generator(_checked(s), Purpose.RESET, 0) for s in own]
+
+
+def _checked(seed: int) -> int:
+    if seed < 0:
+        raise InvalidConfig(f'seed must not be negative, got {seed}')
+    return int(seed)
 
 
 class StepOutcome(NamedTuple):
-    """What one control step did to the k rows that were still running; None: to no row."""
+    """What one control step did to the k running rows; None: to no row."""
 
     observations: Array
     """Shape (k, obs_dim)."""
@@ -44,7 +163,8 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
 
     `reset(seed=s)` starts row r from the random stream (s, RESET, first + r), where `first` is
     `options['first']` (default 0); a sequence of seeds gives each row its own. `options` may also
-    hold `count` (only so many rows take part) or Gymnasium's `reset_mask` (reset only these rows).
+    hold `count` (the number of rows that take part) or Gymnasium's `reset_mask` (the rows to
+    reset).
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
@@ -52,7 +172,7 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
         'autoreset_mode': AutoresetMode.DISABLED,
     }
     deterministic_resets: bool = False
-    """True if every reset gives the same state whatever the seed."""
+    """True if every reset gives the same state for any seed."""
     control_period: float = 0.0125
     """Simulated seconds per control step."""
 
@@ -76,7 +196,7 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
         self._generators: list[np.random.Generator | None] = [None] * n
         self._observations = np.zeros((n, *observation_space.shape))
         self._episodes = Episodes(n, horizon)
-        self._owned: WorkerPool | None = None  # only of an environment that stands alone
+        self._owned: Workers | None = None  # only of an environment that stands alone
 
     # What a domain implements ------------------------------------------------------------------
 
@@ -104,6 +224,10 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
     def joint_state(self, row: int = 0) -> tuple[tuple[str, ...], Array, Array]:
         """Return names, positions and velocities of the joints of one row, if it names any."""
         return (), np.zeros(0), np.zeros(0)
+
+    def scene_state(self, row: int = 0) -> SceneState | None:
+        """Return where everything in one row is; None if the task has no model to draw."""
+        return None
 
     # What all domains share --------------------------------------------------------------------
 
@@ -158,8 +282,8 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
     def advance(self, actions: Any) -> tuple[Array, Mask | None]:
         """Do what `step` does, without copies for the caller: the control path.
 
-        Returns rewards and success (None: no row), to be read before the next call. What else
-        `step` returns is in `observations`, `n_running`, `alive` and `ends`.
+        Returns rewards and success (None: no row), to be read before the next call. The rest of
+        what `step` returns is in `observations`, `n_running`, `alive` and `ends`.
         """
         rows = self._episodes.rows
         if rows is None:
@@ -176,7 +300,7 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
 
     @property
     def observations(self) -> Array:
-        """What every row sees now; not to be changed. Shape (n, obs_dim)."""
+        """Current observations; read only. Shape (n, obs_dim)."""
         return self._observations
 
     @property
@@ -190,7 +314,7 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
         ends = self._episodes
         return ends.terminated.copy(), ends.truncated.copy(), ends.failed.copy()
 
-    def own(self, pool: WorkerPool) -> None:
+    def own(self, pool: Workers) -> None:
         """Close these workers together with the environment."""
         self._owned = pool
 
@@ -207,7 +331,7 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
         return tuple(self.render_frame(row) for row in range(self.num_envs))
 
     def _record(self, outcome: StepOutcome, rows: Integers) -> tuple[Array, Mask | None]:
-        """Take over the outcome of the running rows."""
+        """Store the outcome of the running rows."""
         if outcome.failed is not None and np.count_nonzero(outcome.failed):
             outcome = self._mark_failed(outcome, outcome.failed, rows)
         self._show(outcome.observations, rows)
@@ -215,7 +339,7 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
         return outcome.rewards, outcome.success
 
     def _mark_failed(self, outcome: StepOutcome, failed: Mask, rows: Integers) -> StepOutcome:
-        """Let failed rows end where they were before the step, without reward."""
+        """End failed rows where they were before the step, without reward."""
         ended = failed if outcome.terminated is None else outcome.terminated | failed
         self._episodes.failed[rows] = failed
         return outcome._replace(
@@ -226,7 +350,7 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
         )
 
     def _show(self, observations: Array, rows: Integers) -> None:
-        """Renew the observations of these rows, in an array nobody else has seen."""
+        """Replace the observations of these rows, in a new array."""
         if len(rows) == self.num_envs:
             self._observations = np.array(observations)
         else:
@@ -234,7 +358,7 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv, ABC):  # type: ignore[misc]
             self._observations[rows] = observations
 
     def _checked(self, actions: Any) -> Array:
-        """Return the actions as float64, or say which row is wrong before anything moves."""
+        """Return the actions as float64; raise before anything moves if a row is wrong."""
         try:
             moves = np.ascontiguousarray(actions, dtype=np.float64)
         except (TypeError, ValueError) as error:

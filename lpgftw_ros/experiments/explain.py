@@ -1,26 +1,26 @@
-r"""What a task re-used of the shared basis, and whether the basis still suffices for it.
+r"""What a task reuses of the shared basis, and whether the basis is large enough for it.
 
 **Share of a column** in a task: :math:`|s_j|\,\|l_j\| / \sum_i |s_i|\,\|l_i\|`.
 
 **Saturation.** The local model of a finished task, :math:`g^\top\Delta + \Delta^\top H \Delta`,
 promises at best a gain of :math:`-\tfrac14 g^\top H^{-1} g`; with :math:`\Delta = L a` only
-:math:`-\tfrac14 (L^\top g)^\top (L^\top H L)^{-1} L^\top g`. What is missing lies outside the
-span of L. A gradient that is nothing but sampling noise has the same expected gain in each
-dimension, so the basis counts as too small for a task only if the gain *per dimension* outside
-the span is above that inside by more than chance allows (F test, 5 %).
+:math:`-\tfrac14 (L^\top g)^\top (L^\top H L)^{-1} L^\top g`. The rest lies outside the span of L.
+Pure sampling noise has the same expected gain in each dimension. So the basis counts as too small
+for a task only if the gain *per dimension* is significantly larger outside the span than inside (F
+test, 5 %).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.stats import f as f_distribution
+from scipy.special import fdtri
 
 from lpgftw_ros.errors import UnknownName
 from lpgftw_ros.learning.arrays import Array
-from lpgftw_ros.learning.basis import pad
 from lpgftw_ros.learning.local_model import LocalModel
-from lpgftw_ros.learning.policies import compose, Knowledge
+from lpgftw_ros.learning.policies import compose, Knowledge, pad
 
 SIGNIFICANCE = 0.05
 
@@ -34,7 +34,7 @@ class Saturation:
     per_dimension: float
     """Gain per dimension outside over that inside."""
     threshold: float
-    """What noise alone exceeds once in twenty."""
+    """The 95 % quantile under noise alone."""
 
     @property
     def saturated(self) -> bool:
@@ -88,14 +88,14 @@ def saturation(basis: Array, model: LocalModel) -> Saturation | None:
         return None
     outside = max(0.0, full - inside)
     per_dimension = (outside / (d - k)) / max(inside / k, np.finfo(float).tiny)
-    threshold = float(f_distribution.ppf(1.0 - SIGNIFICANCE, d - k, k))
+    threshold = float(fdtri(d - k, k, 1.0 - SIGNIFICANCE))
     return Saturation(outside / full, per_dimension, threshold)
 
 
 def explain(
     knowledge: Knowledge, task: str, models: Mapping[str, LocalModel] | None = None
 ) -> Explanation:
-    """Return what a task is made of; `models` adds its history and saturation."""
+    """Return the composition of a task; `models` adds its history and saturation."""
     if task not in knowledge.tasks:
         raise UnknownName('task in this run', task, knowledge.tasks)
     factors = knowledge.tasks[task]
@@ -103,6 +103,7 @@ def explain(
     s = pad(factors.coefficients, k)
     parts = np.abs(s) * np.linalg.norm(knowledge.basis, axis=0)
     theta = compose(knowledge.basis, factors)
+    shared = theta - factors.residual  # the parameters of a local model
     model = (models or {}).get(task)
     return Explanation(
         task=task,
@@ -110,7 +111,7 @@ def explain(
         shares=parts / parts.sum() if parts.sum() > 0.0 else parts,
         residual_share=_norm_ratio(factors.residual, theta),
         nearest=_nearest(knowledge, task, theta),
-        moved=None if model is None else _norm_ratio(theta - model.alpha, model.alpha),
+        moved=None if model is None else _norm_ratio(shared - model.alpha, model.alpha),
         saturation=None if model is None else saturation(knowledge.basis, model),
     )
 
@@ -127,3 +128,84 @@ def _nearest(knowledge: Knowledge, task: str, theta: Array) -> tuple[tuple[str, 
             scale = max(np.linalg.norm(theta) * np.linalg.norm(other), np.finfo(float).tiny)
             found.append((name, float(theta @ other / scale)))
     return tuple(sorted(found, key=lambda pair: -pair[1]))
+
+
+def similarity(knowledge: Knowledge) -> Array:
+    """Return the cosine between the parameters of all tasks. Shape (tasks, tasks)."""
+    thetas = [compose(knowledge.basis, factors) for factors in knowledge.tasks.values()]
+    if not thetas:
+        return np.zeros((0, 0))
+    rows = np.array(thetas)
+    scale = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+    unit = rows / scale
+    return np.asarray(unit @ unit.T)
+
+
+def describe_explanation(one: Explanation, *, detailed: bool) -> list[str]:
+    """Return an explanation in words, one line each; the first one is not indented."""
+    near = one.nearest if detailed else one.nearest[:1]
+    s = ', '.join(f'{value:.3g}' for value in one.coefficients)
+    lines = [f'{one.task}: s = [{s}]']
+    if len(one.shares):
+        lines.append('  share of columns: ' + ' '.join(f'{share:.0%}' for share in one.shares))
+    if one.residual_share > 0.0:
+        lines.append(f'  own residual: {one.residual_share:.0%} of its parameters')
+    if near:
+        lines.append('  nearest: ' + ', '.join(f'{name} ({value:.2f})' for name, value in near))
+    if detailed and one.moved is not None:
+        lines.append(f'  moved since it was tuned: {one.moved:.2%} of its parameters')
+    if one.saturation is not None and (detailed or one.saturation.saturated):
+        lines.append(_saturation_line(one.saturation))
+    return lines
+
+
+def _saturation_line(found: Saturation) -> str:
+    numbers = (
+        f'{found.outside_share:.0%} of its predicted gain lies outside the span of L, '
+        f'{found.per_dimension:.2g} times the gain per dimension inside '
+        f'(noise reaches {found.threshold:.2g})'
+    )
+    if found.saturated:
+        return f'  warning: the basis is too small for this task: {numbers}; try more max_columns'
+    return f'  saturation: none found, {numbers}'
+
+
+# What an adaptive learner measured and decided, from the metrics of a run.
+
+
+def decisions(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return (task, sentence) for every start, draw, column, shortened update and inheritance."""
+    told: list[tuple[str, str]] = []
+    visits: dict[int, str] = {}
+    columns = 0
+    for row in rows:
+        if row['kind'] == 'iteration':
+            visits[row['visit']] = row['task']
+            if row['iteration'] == 0 and 'draws_left' in row:
+                told.append((row['task'], f'{row["draws_left"]:.0f} random starts were drawn'))
+            if 'restarted' in row:
+                came = f'started anew: {row["restarted"]:.0f} iterations came to nothing'
+                told.append((row['task'], came))
+        elif row['kind'] == 'update':
+            if row['columns'] != columns:
+                told.append((row['task'], f'L has {row["columns"]} columns, before {columns}'))
+            columns = row['columns']
+        elif row['kind'] == 'probe':
+            told += _probe(row, visits.get(row['visit'], row['task']))
+    return told
+
+
+def _probe(row: Mapping[str, Any], visited: str) -> list[tuple[str, str]]:
+    """Return what was decided from one probe, `visited` being the task learned at the time."""
+    task = row['task']
+    if 'carried' in row:
+        how = 'was carried over' if row['carried'] else 'starts at one: carrying it did not pay'
+        return [(task, f'sigma {how}')]
+    if row.get('start_kept'):
+        return [(task, 'went back to its start, which earned more than the tuned policy')]
+    if 'shortened' in row:
+        what = f'shortened to {row["shortened"]:g}' if row['shortened'] else 'taken back'
+        return [(visited, f'its update of L was {what}: it cost {task} too much')]
+    if 'adopted' in row:
+        return [(task, f'adopted the policy of {visited}')]
+    return []

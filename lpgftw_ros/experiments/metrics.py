@@ -1,22 +1,22 @@
-"""Measures of lifelong learning, from run folders alone. Definitions: docs/metrics.md.
+"""Measures of one run: learning, forgetting, transfer and cost.
 
-A measure that does not apply (yet) is `None` or NaN, never a guess.
+docs/metrics.md defines them. A measure that does not apply (yet) is `None` or NaN, never a guess.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 import math
 
 import numpy as np
 
-from lpgftw_ros.experiments.run_data import RunData, Score, TaskResult
+from lpgftw_ros.experiments.run_data import Iteration, RunData, Score, TaskResult
 from lpgftw_ros.learning.arrays import Array
-from lpgftw_ros.runs.stages import STAGES
+from lpgftw_ros.runs.stages import FINAL, STAGES, TUNE, UPDATE
 
 SPEED_LEVEL = 0.9
 """Share of STL's improvement that `speed_up` waits for."""
 TAIL_SHARE = 0.1
-"""Share of a curve, at its end, whose mean counts as the level reached."""
+"""Share of a curve, at its end, whose mean is the final level."""
 
 
 def stage_score(run: RunData, stage: str) -> Score | None:
@@ -39,21 +39,21 @@ def bars(run: RunData) -> Mapping[str, Score]:
 
 def average_performance(run: RunData) -> float | None:
     """Return the mean return over all tasks after the last one was learned."""
-    score = stage_score(run, 'final')
+    score = stage_score(run, FINAL)
     return None if score is None else score.mean_return
 
 
 def just_learned(result: TaskResult) -> Score | None:
     """Return the score right after a visit: after the knowledge update if there is one."""
-    return result.scores.get('update', result.scores.get('tune'))
+    return result.scores.get(UPDATE, result.scores.get(TUNE))
 
 
 def backward_transfer(run: RunData) -> float | None:
     """Return mean(final - just learned) over all tasks but the last; negative is forgetting."""
     changes = [
-        result.scores['final'].mean_return - learned.mean_return
+        result.scores[FINAL].mean_return - learned.mean_return
         for result in run.tasks[:-1]
-        if 'final' in result.scores and (learned := just_learned(result)) is not None
+        if FINAL in result.scores and (learned := just_learned(result)) is not None
     ]
     return float(np.mean(changes)) if changes else None
 
@@ -75,25 +75,58 @@ def forgetting(run: RunData) -> float | None:
     return float(np.mean(drops)) if drops else None
 
 
+def lost_success(run: RunData) -> float | None:
+    """Return the mean over tasks of the success right after learning minus that at the end."""
+    drops = []
+    for result in run.tasks:
+        learned, last = just_learned(result), result.scores.get(FINAL)
+        if learned is None or last is None or learned.success is None or last.success is None:
+            continue
+        drops.append(learned.success - last.success)
+    return float(np.mean(drops)) if drops else None
+
+
 def retention(run: RunData) -> float | None:
     """Return mean final / mean tune over tasks that have both; None unless tune is positive."""
     pairs = [
-        (result.scores['final'].mean_return, result.scores['tune'].mean_return)
+        (result.scores[FINAL].mean_return, result.scores[TUNE].mean_return)
         for result in run.tasks
-        if 'final' in result.scores and 'tune' in result.scores
+        if FINAL in result.scores and TUNE in result.scores
     ]
     final, tune = np.sum(pairs, axis=0) if pairs else (math.nan, math.nan)
     return float(final / tune) if tune > 0.0 else None
 
 
-def area(curve: Array) -> float:
-    """Return the normalised area under a learning curve: its mean over iterations."""
-    return float(np.mean(curve)) if len(curve) else math.nan
+def area(values: Array, steps: Array, budget: float = math.inf, level: float = math.nan) -> float:
+    """Return the mean of a learning curve over `budget` steps.
+
+    What the curve has beyond the budget does not count. A curve that ends before it holds
+    `level`, the return of the tuned policy; without a level the mean is over its own steps.
+    """
+    before = np.cumsum(steps) - steps
+    counted = np.clip(budget - before, 0.0, steps)
+    spent = float(np.sum(counted))
+    rest = 0.0 if math.isnan(level) or math.isinf(budget) else budget - spent
+    earned = float(np.sum(values * counted)) + (rest * level if rest > 0.0 else 0.0)
+    return ratio(earned, spent + rest)
+
+
+def lifetime_area(run: RunData, budget: float) -> float:
+    """Return the mean return over `budget` steps of a whole run, NaN before its first tune.
+
+    Every iteration counts with its steps, those of dropped draws too. Probes, and what is left of
+    the budget, count with the mean tune return. A run that costs more is held to its own steps.
+    """
+    tune = stage_score(run, TUNE)
+    if tune is None:
+        return math.nan
+    values, _, steps = _columns(run.iterations)
+    return area(values, steps, max(budget, float(run.steps)), tune.mean_return)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTransfer:
-    """One task of a method beside the same task learned alone (STL)."""
+    """One task of a method compared with the same task learned alone (STL)."""
 
     task: str
     position: int
@@ -106,34 +139,62 @@ class TaskTransfer:
     """(a - a0) / (1 - a0) of the success curves' areas; NaN where STL always succeeds."""
     speed_up: float
     """Steps STL needs to SPEED_LEVEL of its improvement / steps needed here; 0: not reached."""
+    half: float
+    """First iteration, from 1, in which half of the episodes succeed; infinite if none does."""
+    half_alone: float
 
 
-def transfers(run: RunData, alone: RunData) -> tuple[TaskTransfer, ...]:
-    """Compare each first visit with the same task in an STL run, over their common iterations."""
+def transfers(run: RunData, alone: RunData, first: int | None = None) -> tuple[TaskTransfer, ...]:
+    """Compare each first visit with the same task in an STL run, over the steps STL took.
+
+    `first` restricts this to STL's first iterations. A visit that ended early holds its tune
+    score; one that still runs is compared over the iterations both have.
+    """
     visits_alone = first_visits(alone.tasks)
+    tunes = {result.visit: result.scores.get(TUNE) for result in run.tasks}
     found = []
     for position, (task, visit) in enumerate(first_visits(run.tasks).items()):
         if task not in visits_alone:
             continue
-        rows, rows_alone = run.rows(visit), alone.rows(visits_alone[task])
-        n = min(len(rows), len(rows_alone))
-        if n == 0:
+        rows, rows_alone = run.rows(visit), alone.rows(visits_alone[task])[:first]
+        tune = tunes[visit]
+        if tune is None:
+            rows_alone = rows_alone[: len(rows)]
+        if not rows or not rows_alone:
             continue
-        returns, base = np.array([[r.return_mean for r in x[:n]] for x in (rows, rows_alone)])
-        wins, base_wins = np.array([[r.success for r in x[:n]] for x in (rows, rows_alone)])
-        steps, base_steps = np.array([[r.steps for r in x[:n]] for x in (rows, rows_alone)])
+        returns, wins, steps = _columns(rows)
+        base, base_wins, base_steps = _columns(rows_alone)
+        budget = float(np.sum(base_steps))
+        level = math.nan if tune is None else tune.mean_return
+        solved = math.nan if tune is None else tune.success or 0.0
+        mean, mean_alone = area(returns, steps, budget, level), area(base, base_steps)
+        won, won_alone = area(wins, steps, budget, solved), area(base_wins, base_steps)
         found.append(
             TaskTransfer(
                 task=task,
                 position=position,
-                area=area(returns),
-                area_alone=area(base),
-                forward=ratio(area(returns) - area(base), abs(area(base))),
-                forward_success=ratio(area(wins) - area(base_wins), 1.0 - area(base_wins)),
+                area=mean,
+                area_alone=mean_alone,
+                forward=ratio(mean - mean_alone, abs(mean_alone)),
+                forward_success=ratio(won - won_alone, 1.0 - won_alone),
                 speed_up=speed_up(returns, steps, base, base_steps),
+                half=_first_half(wins),
+                half_alone=_first_half(base_wins),
             )
         )
     return tuple(found)
+
+
+def _columns(rows: Sequence[Iteration]) -> tuple[Array, Array, Array]:
+    """Return returns, success and steps of the rows."""
+    table = np.array([(row.return_mean, row.success, row.steps) for row in rows], dtype=float)
+    returns, wins, steps = table.reshape(len(rows), 3).T
+    return returns, wins, steps
+
+
+def _first_half(success: Array) -> float:
+    reached = np.flatnonzero(success >= 0.5)
+    return float(reached[0] + 1) if len(reached) else math.inf
 
 
 def first_visits(tasks: Iterable[TaskResult]) -> dict[str, int]:
@@ -160,7 +221,7 @@ def speed_up(curve: Array, steps: Array, alone: Array, steps_alone: Array) -> fl
 
 
 def steps_to(curve: Array, steps: Array, level: float) -> float:
-    """Return the steps spent up to the first iteration at or above the level, it included."""
+    """Return the steps up to and including the first iteration at or above the level."""
     reached = np.flatnonzero(curve >= level)
     return float(np.sum(steps[: reached[0] + 1])) if len(reached) else math.inf
 
@@ -168,3 +229,50 @@ def steps_to(curve: Array, steps: Array, level: float) -> float:
 def ratio(numerator: float, denominator: float) -> float:
     """Return the ratio, NaN where the denominator is zero."""
     return numerator / denominator if denominator != 0.0 else math.nan
+
+
+BYTES_PER_PARAMETER = 8
+PHASES = ('sampling', 'policy', 'value', 'knowledge', 'evaluation')
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Cost of one run so far."""
+
+    tasks: int
+    parameters: int
+    bytes_per_task: float
+    """Parameters of all policies in float64, shared basis included, over the tasks seen."""
+    steps: int
+    seconds: Mapping[str, float]
+    """Per phase; the value fit overlaps with sampling, so phases may add up to more than wall."""
+    wall: float
+    steps_per_second: float
+    """End to end: steps over wall-clock seconds, evaluation included."""
+    sampling_steps_per_second: float
+
+    @property
+    def end_to_end_share(self) -> float:
+        """End-to-end speed over sampling speed: 1 if learning cost nothing."""
+        return ratio(self.steps_per_second, self.sampling_steps_per_second)
+
+    @property
+    def minutes(self) -> float:
+        """Wall-clock minutes."""
+        return self.wall / 60.0
+
+
+def ledger(run: RunData) -> Ledger:
+    """Add up what a run cost."""
+    n_tasks = len({result.task for result in run.tasks if result.iterations or result.scores})
+    wall = run.seconds.get('wall', 0.0)
+    return Ledger(
+        tasks=n_tasks,
+        parameters=run.parameters,
+        bytes_per_task=BYTES_PER_PARAMETER * run.parameters / n_tasks if n_tasks else math.nan,
+        steps=run.steps,
+        seconds={phase: run.seconds.get(phase, 0.0) for phase in PHASES},
+        wall=wall,
+        steps_per_second=ratio(run.steps, wall),
+        sampling_steps_per_second=ratio(run.steps, run.seconds.get('sampling', 0.0)),
+    )

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any, TYPE_CHECKING
 
-from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.config import TrainingConfig
 from lpgftw_ros.learning.learner import (
     FinishReport,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lpgftw_ros.learning.local_model import LocalModel
     from lpgftw_ros.learning.registry import LEARNERS, make_learner
 
-# These load scipy's solvers, which takes longer than all the rest: nodes that only act, and
+# These load scipy's solvers, the slowest import of all: nodes that only act, and
 # commands that only read settings, start without them.
 _LATE = {'LocalModel': 'local_model', 'LEARNERS': 'registry', 'make_learner': 'registry'}
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a late name when it is first asked for."""
+    """Load a late name on first use."""
     if name not in _LATE:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     return getattr(importlib.import_module(f'{__name__}.{_LATE[name]}'), name)

@@ -1,13 +1,13 @@
 """Settings as frozen dataclasses that check themselves.
 
-Every field carries its help text, range and choices as metadata, so that command-line options,
-YAML keys and ROS parameters can be declared from the same place and cannot drift apart.
+Every field carries its help text, range and choices as metadata. Command-line options, YAML keys
+and ROS parameters are declared from it, so they cannot drift apart.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, Field, field, fields
 import math
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from lpgftw_ros.errors import InvalidConfig, UnknownName
 
@@ -22,16 +22,37 @@ def setting(
     min: float | None = None,
     max: float | None = None,
     choices: tuple[str, ...] | None = None,
+    items: 'Items | None' = None,
 ) -> Any:
-    """Declare one scalar setting; both ends of its range are allowed values."""
-    metadata = {'help': help, 'min': min, 'max': max, 'choices': choices}
+    """Declare one setting; both ends of its range are allowed values.
+
+    A list is held as a text; `items` says how it is written, so that ROS can have an array.
+    """
+    metadata = {'help': help, 'min': min, 'max': max, 'choices': choices, 'items': items}
     return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """How a list is written as a text."""
+
+    kind: type[int] | type[float] | type[str]
+    separator: str
+
+    def read(self, text: str) -> list[Any]:
+        """Return the members; raises `ValueError` for one of another kind."""
+        parts = text.split(self.separator.strip() or None)
+        return [self.kind(part.strip()) for part in parts if part.strip()]
+
+    def write(self, members: Iterable[Any]) -> str:
+        """Return the text of these members; empty ones are left out."""
+        return self.separator.join(str(one) for one in members if str(one).strip())
 
 
 def check_settings(config: object) -> None:
     """Raise `InvalidConfig` for the first field that breaks its type, range or choices."""
     for item in fields(config):  # type: ignore[arg-type]
-        value = _typed(item, getattr(config, item.name))
+        value = typed(item, getattr(config, item.name))
         object.__setattr__(config, item.name, value)
         low, high, choices = (item.metadata.get(key) for key in ('min', 'max', 'choices'))
         if choices is not None and value not in choices:
@@ -42,7 +63,7 @@ def check_settings(config: object) -> None:
             raise InvalidConfig(f'{item.name} must be at most {high:g}, got {value:g}')
 
 
-def _typed(item: Field[Any], value: Any) -> Scalar:
+def typed(item: Field[Any], value: Any) -> Scalar:
     """Return the value with the type of the field's default; text is read as that type."""
     wanted: type[Any] = type(item.default)
     try:
@@ -67,7 +88,7 @@ _KIND = {bool: 'true or false', int: 'a whole number', float: 'a finite number',
 def configure(config_type: type[C], values: Mapping[str, Any], kind: str = 'setting') -> C:
     """Build a configuration from overrides; text values are read as the field's type.
 
-    `kind` is what an unknown name is called in the error.
+    `kind` says in the error what an unknown name should have been.
     """
     known = [item.name for item in fields(config_type)]  # type: ignore[arg-type]
     for name in values:
@@ -76,12 +97,19 @@ def configure(config_type: type[C], values: Mapping[str, Any], kind: str = 'sett
     return config_type(**values)
 
 
+BASE_LEARNERS = {'npg': 'steps:Npg', 'reinforce': 'steps:Reinforce', 'trpo': 'trpo:Trpo'}
+"""Name of each base learner: its module in this package and its class."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingConfig:
     """What all learners share: how one iteration of one task learns."""
 
-    step: Literal['npg', 'reinforce'] = setting(
-        'npg', 'kind of policy step', choices=('npg', 'reinforce')
+    step: str = setting(
+        'npg',
+        'base learner: natural gradient at a fixed KL, plain REINFORCE, or a line search in the '
+        'trust region',
+        choices=tuple(BASE_LEARNERS),
     )
     max_kl: float = setting(0.005, 'KL divergence allowed per step (delta)', min=1e-9, max=10.0)
     learning_rate: float = setting(
@@ -97,11 +125,20 @@ class TrainingConfig:
     )
     cg_iterations: int = setting(10, 'conjugate gradient iterations per step', min=1, max=1000)
     cg_damping: float = setting(1e-4, 'added to the Fisher diagonal in a step', min=0.0, max=1.0)
+    relative_damping: float = setting(
+        0.0, 'added to it: this share of the curvature along the gradient', min=0.0, max=10.0
+    )
     fisher_floor: float = setting(
         1e-3, 'smallest eigenvalue of the Fisher matrix in a local model', min=1e-9, max=1.0
     )
     value_epochs: int = setting(2, 'passes over the batch per value fit', min=1, max=1000)
     value_learning_rate: float = setting(1e-3, 'Adam step of the value fit', min=1e-7, max=1.0)
+    value_scaling: bool = setting(False, 'fit values on standardised inputs and returns')
+    normalise: bool = setting(
+        False,
+        'learn from observations with mean 0 and deviation 1, by the running moments of the '
+        'first task',
+    )
 
     def __post_init__(self) -> None:
         """Reject values outside their range."""

@@ -1,24 +1,52 @@
-r"""The shared basis L and everything that decides it: S, A and b.
+r"""The shared basis L and what determines it: S, A and b.
 
 .. math::
     A = \sum_t 2\,(s_t s_t^\top) \otimes H_t, \qquad
     b = \sum_t s_t \otimes (2 H_t \alpha_t - g_t), \qquad
     (A / T - \lambda I)\,\mathrm{vec}(L) = b / T
 
-vec stacks columns. Every change is prepared aside and checked; only then it is taken over, so an
-error leaves the knowledge base as it was.
+vec stacks columns. Every change is computed and checked before it is stored, so an error leaves
+the knowledge base unchanged.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from lpgftw_ros.errors import LearnerMisuse, UnknownName, WrongShape
 from lpgftw_ros.learning.arrays import Array, require_finite, require_shape
-from lpgftw_ros.learning.basis import BasisRules, grow, pad
 from lpgftw_ros.learning.local_model import LocalModel
-from lpgftw_ros.learning.policies import PolicySpec
-from lpgftw_ros.learning.solvers import BasisSolver, TaskModel, TaskTerm, with_form
+from lpgftw_ros.learning.policies import pad, PolicySpec
+from lpgftw_ros.learning.solvers import (
+    BasisSolver,
+    Problem,
+    rebuild,
+    TaskModel,
+    TaskTerm,
+    with_form,
+)
+
+UpdateFrom = Literal['second', 'after_columns']
+
+
+@dataclass(frozen=True, slots=True)
+class BasisRules:
+    """When and how L is solved for."""
+
+    max_columns: int
+    """k, the most columns L may have."""
+    ridge: float = 1e-5
+    """What is subtracted from the diagonal of A / T."""
+    update_from: UpdateFrom = 'second'
+    """Solve from the second task on, or from the first task after the last column."""
+    keep_local_models: bool = True
+    """Keep (alpha, g, H) of each task; without it no task can be removed or learned again."""
+
+    def updates(self, n_tasks: int) -> bool:
+        """Return whether L is solved for when it has this many tasks."""
+        return n_tasks > (1 if self.update_from == 'second' else self.max_columns)
 
 
 class KnowledgeBase:
@@ -27,30 +55,23 @@ class KnowledgeBase:
     def __init__(self, spec: PolicySpec, solver: BasisSolver, rules: BasisRules) -> None:
         self.spec, self.rules = spec, rules
         self.solver = solver
-        self._basis: Array = np.zeros((spec.n_parameters, 0))
+        self.basis: Array = np.zeros((spec.n_parameters, 0))
+        """L. Shape (d, k); replaced by an update, never changed in place."""
         self._coefficients: dict[str, Array] = {}
-        self._terms: dict[str, TaskTerm] = {}
-        self._provisional: tuple[str, Array] | None = None
-
-    @property
-    def basis(self) -> Array:
-        """L. Shape (d, k); never changed in place."""
-        return self._basis
+        self.terms: dict[str, TaskTerm] = {}
+        """Kept terms by task: s and the local model."""
+        self.provisional: tuple[str, Array] | None = None
+        """The task whose terms are in L for now, and L without them."""
 
     @property
     def n_columns(self) -> int:
         """Columns L has now."""
-        return int(self._basis.shape[1])
+        return int(self.basis.shape[1])
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Finished tasks, in the order they were first finished."""
         return tuple(self._coefficients)
-
-    @property
-    def terms(self) -> Mapping[str, TaskTerm]:
-        """The terms kept, by task: s and the local model."""
-        return self._terms
 
     def coefficients(self, task: str) -> Array:
         """Return s of a finished task; columns beyond its length count as zero."""
@@ -59,10 +80,10 @@ class KnowledgeBase:
         return self._coefficients[task]
 
     def first_coefficients(self, rule: str = 'mean') -> Array:
-        """Return where s of a new task starts. Shape (k,).
+        """Return the initial s of a new task. Shape (k,).
 
-        That is the mean of all s, or the latest: that of the task which joined last. Without
-        tasks it is the mean of all columns.
+        It is the mean of all s, or the s of the task that joined last. Without tasks every column
+        has the same weight.
         """
         k = self.n_columns
         S = [pad(s, k) for s in self._coefficients.values()]
@@ -75,11 +96,11 @@ class KnowledgeBase:
     ) -> Array:
         """Fold in a finished task and solve for L; return its s.
 
-        With a `residual` L first grows by that column; the column of a task that is alone is its
-        own and makes room for it. A task that was there before is replaced: its old terms leave
-        A and b as the new ones enter.
+        A `residual` first becomes a new column of L; if the task is the only one, it replaces the
+        column the task had. A task that was folded in before is replaced: its old terms leave A
+        and b as the new ones enter.
         """
-        basis = self._basis if self.tasks != (task,) else self._basis[:, : len(s)]
+        basis = self.basis if self.tasks != (task,) else self.basis[:, : len(s)]
         if residual is not None:
             require_finite('residual', residual)
             basis, s = grow(basis, s, residual)
@@ -94,54 +115,61 @@ class KnowledgeBase:
     def try_out(self, task: str, s: Array, model: LocalModel | TaskModel) -> bool:
         """Solve for L with the present terms of a task in training, keeping A and b.
 
-        The terms count in place of those the task may have from before. Returns whether L was
-        solved for; `take_back` undoes it.
+        They replace any earlier terms of this task. Returns whether L was solved for; `take_back`
+        undoes it.
         """
         n_tasks = len(self._coefficients) + (task not in self._coefficients)
         if not self.rules.updates(n_tasks) or self.n_columns == 0:
             return False
         term = self._term(s, model, self.n_columns)
-        basis = self._solve(self._basis, n_tasks, plus=term, minus=self._old_term(task))
-        before = self._basis if self._provisional is None else self._provisional[1]
+        basis = self._solve(self.basis, n_tasks, plus=term, minus=self._old_term(task))
+        before = self.basis if self.provisional is None else self.provisional[1]
         self._take(basis)
-        self._provisional = (task, before)
+        self.provisional = (task, before)
         return True
 
     def take_back(self, task: str) -> bool:
         """Undo what `try_out` of this task did to L; return whether anything had to be undone.
 
-        Another update since then has undone it already: it was solved without these terms.
+        A later update has undone it already, since it was solved without these terms.
         """
-        if self._provisional is None or self._provisional[0] != task:
+        if self.provisional is None or self.provisional[0] != task:
             return False
-        self._take(self._provisional[1])
+        self._take(self.provisional[1])
         return True
 
     def remove(self, task: str) -> None:
         """Take a task's terms out of A and b and solve for L without them."""
         self.coefficients(task)
         old, n_tasks = self._old_term(task), len(self._coefficients) - 1
-        basis = self._basis if self._provisional is None else self._provisional[1]
+        basis = self.basis if self.provisional is None else self.provisional[1]
         if self.rules.updates(n_tasks):
             basis = self._solve(basis, n_tasks, minus=old)
-        del self._coefficients[task], self._terms[task]
-        self.solver.rebuild(self._terms.values())
+        del self._coefficients[task], self.terms[task]
+        rebuild(self.solver, self.terms.values())
         self._take(basis)
 
-    @property
-    def provisional(self) -> tuple[str, Array] | None:
-        """The task whose terms L was last tried out with, and L without them."""
-        return self._provisional
+    def move_to(self, basis: Array) -> None:
+        """Use another L than the one solved for, until the next update solves for it again."""
+        require_shape('the basis', basis, self.basis.shape)
+        require_finite('the basis', basis)
+        self._take(basis)
+
+    def exchange(self, task: str, s: Array, model: LocalModel | TaskModel) -> None:
+        """Replace a finished task's terms in A and b; L stays until the next update."""
+        self.coefficients(task)
+        self.require_model(task)
+        self._enter(task, self._term(s, model, self.n_columns), replaces=True)
 
     def clear_columns(self) -> None:
-        """Drop all columns; only a knowledge base without tasks may."""
+        """Drop all columns; there must be no finished tasks."""
         if self._coefficients:
             raise LearnerMisuse('the basis is in use by finished tasks')
         self._take(np.zeros((self.spec.n_parameters, 0)))
 
     def require_model(self, task: str) -> None:
         """Raise unless the task's terms can be taken out of A and b."""
-        if task not in self._terms:
+        if task not in self.terms:
             raise LearnerMisuse(
                 f"'{task}' is part of the basis for good: its local model was not kept "
                 '(keep_local_models is false)'
@@ -155,14 +183,14 @@ class KnowledgeBase:
         sums: Mapping[str, Array],
         provisional: tuple[str, Array] | None,
     ) -> None:
-        """Take up a saved knowledge base; A and b are summed anew, or taken as they are."""
+        """Restore a saved knowledge base; A and b are summed again, or restored too."""
         self._coefficients = dict(coefficients)
-        self._terms = {task: TaskTerm(coefficients[task], models[task]) for task in models}
+        self.terms = {task: TaskTerm(coefficients[task], models[task]) for task in models}
         if self.rules.keep_local_models:
-            self.solver.rebuild(self._terms.values())
+            rebuild(self.solver, self.terms.values())
         else:
             self.solver.load_sums(sums)
-        self._basis, self._provisional = basis, provisional
+        self.basis, self.provisional = basis, provisional
 
     def _term(self, s: Array, model: LocalModel | TaskModel, k: int) -> TaskTerm:
         """Return checked terms of a task, the curvature in the solver's form."""
@@ -176,31 +204,47 @@ class KnowledgeBase:
         return term
 
     def _old_term(self, task: str) -> TaskTerm | None:
-        """Return what the task has in A and b, if anything."""
+        """Return the terms the task has in A and b, if any."""
         if task in self._coefficients:
             self.require_model(task)
-        return self._terms.get(task)
+        return self.terms.get(task)
 
     def _solve(
         self, L: Array, n_tasks: int, plus: TaskTerm | None = None, minus: TaskTerm | None = None
     ) -> Array:
-        ridge = self.rules.ridge
-        basis = self.solver.solve(L, n_tasks=n_tasks, ridge=ridge, plus=plus, minus=minus)
+        basis = self.solver.solve(L, Problem(n_tasks, self.rules.ridge, plus, minus))
         require_finite('the solution for the basis', basis)
         return basis
 
     def _enter(self, task: str, term: TaskTerm, *, replaces: bool) -> None:
-        """Enter terms into A and b; after a replacement both are summed anew in task order.
+        """Add terms to A and b; after a replacement both are summed again in task order.
 
-        So their last bits depend on which terms there are, never on how they came to be there.
+        So their last bits depend on the terms alone, not on the history.
         """
         self._coefficients[task] = term.s
         if self.rules.keep_local_models:
-            self._terms[task] = term
+            self.terms[task] = term
         if replaces:
-            self.solver.rebuild(self._terms.values())
+            rebuild(self.solver, self.terms.values())
         else:
             self.solver.add(term)
 
     def _take(self, basis: Array) -> None:
-        self._basis, self._provisional = basis, None
+        self.basis, self.provisional = basis, None
+
+
+def grow(basis: Array, s: Array, residual: Array) -> tuple[Array, Array]:
+    r"""Append the residual as a column, scaled to the mean length of the others.
+
+    With :math:`e = \|\epsilon\|` and the mean column norm :math:`\bar c`, the column is
+    :math:`\epsilon \bar c / e` and its coefficient :math:`e / \bar c`, so that the new L s equals
+    the old L s + residual. The first column is not scaled; a zero residual adds no column.
+    """
+    if basis.shape[1] == 0:
+        return residual[:, None].copy(), np.ones(1)
+    e = float(np.linalg.norm(residual))
+    if e == 0.0:
+        return basis, s
+    length = float(np.mean(np.linalg.norm(basis, axis=0))) or e
+    grown = np.append(pad(s, basis.shape[1]), e / length)
+    return np.column_stack((basis, residual * (length / e))), grown

@@ -1,16 +1,18 @@
-"""What every lifelong learner offers, whichever method is behind it.
+"""The interface of all lifelong learners.
 
 One visit to a task runs `start_task`, then per iteration `improve` and `fit_values`, then
-`finish_task`. Between two iterations the task may be parked (continue later) or cancelled.
+`finish_task`. Between two iterations the task may be parked, to continue later, or cancelled.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TYPE_CHECKING
 
-from lpgftw_ros.learning.arrays import Array
-from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.arrays import Array, Batch
 from lpgftw_ros.learning.policies import Knowledge, PolicySpec, TaskFactors
+
+if TYPE_CHECKING:
+    from lpgftw_ros.learning.adaptive.recognise import Recognition
 
 StatePart = Literal['run', 'base', 'models', 'replay']
 """Parts of a learner's state, by how often they change.
@@ -26,28 +28,58 @@ TaskPhase = Literal['new', 'parked', 'running', 'finished']
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """A number that a run records, under the same name everywhere."""
+
+    name: str
+    help: str
+    unit: str = ''
+
+
+MEASURES: dict[str, Measure] = {}
+"""All declared measures, in the order of declaration."""
+
+
+def measure(name: str, help: str, unit: str = '') -> str:
+    """Declare a measure where it is computed; return its name."""
+    MEASURES[name] = Measure(name, help, unit)
+    return name
+
+
+KL = measure('kl', 'measured mean KL between the policy before and after the step', 'nat')
+STEP_LENGTH = measure('step_length', 'factor on the (natural) gradient, after halving')
+REFUSED_STEPS = measure('refused_steps', 'how many times the step was shortened')
+GRADIENT_NORM = measure('gradient_norm', 'norm of the gradient the step follows')
+VALUE_ERROR = measure('value_error', 'squared error of the value fit over the variance of returns')
+BASIS_CHANGE = measure('basis_change', 'relative Frobenius norm of the change of L')
+PARAMETER_CHANGE = measure('parameter_change', "relative norm of the change of the task's theta")
+COLUMNS = measure('columns', 'columns of the basis')
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
     """What one policy step did."""
 
-    kl: float
-    """Measured mean KL between the policy before and after the step."""
-    step_length: float
-    """Factor on the (natural) gradient, after halving."""
-    refused_steps: int
-    """How often the step was halved because its KL was above three times the allowed one."""
-    gradient_norm: float
+    measures: Mapping[str, float]
+    """By name, in the order they are recorded; `MEASURES` explains them."""
     knowledge_updated: bool = False
     """True if the basis was also updated (schedule M < N)."""
     seconds: float = 0.0
+    """The policy step alone."""
     knowledge_seconds: float = 0.0
+    """Time after the step: an update of the basis, or storing the batch."""
+
+    @property
+    def kl(self) -> float:
+        """The KL of the step."""
+        return self.measures[KL]
 
 
 @dataclass(frozen=True, slots=True)
 class ValueReport:
     """What one fit of the value function did."""
 
-    error_after: float
-    """Mean squared error over the variance of the returns, after the fit."""
+    measures: Mapping[str, float]
     seconds: float = 0.0
 
 
@@ -55,12 +87,23 @@ class ValueReport:
 class FinishReport:
     """What folding a task into the shared knowledge did."""
 
-    basis_change: float
-    """Relative Frobenius norm of the change of L; 0 for methods without one."""
-    parameter_change: float
-    """Relative norm of the change of this task's theta."""
+    measures: Mapping[str, float]
     columns: int
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Trajectories a learner asks for in addition to those of its iterations."""
+
+    task: str
+    """The task they are sampled in."""
+    factors: TaskFactors
+    """The policy they are sampled with, composed with `knowledge().basis`."""
+    n_trajectories: int
+    explore: bool
+    purpose: str
+    """Their purpose: one word for the metrics."""
 
 
 class Learner(Protocol):
@@ -76,7 +119,7 @@ class Learner(Protocol):
 
     @property
     def iteration(self) -> int:
-        """Iterations the running task has behind it, those before parking included."""
+        """Finished iterations of the running task, including those before parking."""
 
     def phase(self, task: str) -> TaskPhase:
         """Return where the task stands."""
@@ -93,18 +136,40 @@ class Learner(Protocol):
     def fit_values(self) -> ValueReport:
         """Fit the running task's value function to the batch last given to `improve`.
 
-        Touches nothing `policy`, `factors` or `knowledge` read: it may run in another thread
-        while the next trajectories are sampled.
+        It touches nothing that `policy`, `factors` or `knowledge` read, so it may run in another
+        thread while the next trajectories are sampled.
         """
 
     def finish_task(self, batch: Batch) -> FinishReport:
         """Fold the running task into the shared knowledge, from extra trajectories."""
 
+    def plan(self, iterations: int) -> int:
+        """Return how many iterations the running task takes, given the number requested.
+
+        Called after each `improve`; never fewer than are finished.
+        """
+
+    def wants(self) -> Probe | None:
+        """Return the trajectories needed before anything else, if any.
+
+        The answer stays the same until `probed`. Called between two iterations and after
+        `finish_task`. A restored learner asks again for every probe that was not settled.
+        """
+
+    def probed(self, batch: Batch) -> Mapping[str, float]:
+        """Take the trajectories of `wants`; return the findings, for the metrics."""
+
+    def recognise(self, task: str) -> 'Recognition':
+        """Return the inquiry that tells which known task the environment of `task` is.
+
+        Raises `LearnerMisuse` if the method cannot tell.
+        """
+
     def park_task(self) -> None:
         """Set the running task aside; `start_task` continues it at the same iteration."""
 
     def cancel_task(self) -> None:
-        """Drop the running task; a finished task that was revisited is as before the revisit."""
+        """Drop the running task; a revisited task returns to its state before the revisit."""
 
     def forget_task(self, task: str) -> None:
         """Remove a finished or parked task and all it contributed."""
@@ -122,8 +187,8 @@ class Learner(Protocol):
         """Replace the whole state; raise `StateMismatch` and change nothing if it does not fit."""
 
     def adopt(self, shared: dict[str, Array]) -> None:
-        """Replace all that was learned by another learner's (`base`, `models`, `replay`).
+        """Replace everything learned by another learner's `base`, `models` and `replay`.
 
-        Nothing may be running. Tasks the other had parked are left out, and the version counts
-        on. Raises `StateMismatch` and changes nothing if the state does not fit.
+        No task may be running. Tasks parked there are left out, and the version keeps growing.
+        Raises `StateMismatch` and changes nothing if the state does not fit.
         """

@@ -1,9 +1,9 @@
 r"""LPG-FTW: lifelong policy gradients for faster training without forgetting.
 
-Every policy is :math:`\theta_t = L s_t`. A new task moves only its coefficients s (and what
-belongs to it alone: head and log sigma); while columns may still be added it also learns a
-residual, :math:`\theta = L s + \epsilon`, which becomes a column (Algorithm 2). When the task is
-learned, its local quadratic model goes into the knowledge base and L is solved for (Algorithm 1).
+Every policy is :math:`\theta_t = L s_t`. A new task moves only its coefficients s and its own head
+and log sigma. While columns may still be added it also learns a residual, :math:`\theta = L s +
+\epsilon`, which becomes a column (Algorithm 2). When the task is learned, its local quadratic
+model goes into the knowledge base and L is solved for (Algorithm 1).
 
 ========================= ====================== ================ ==============================
 T (tasks, this one too)   s starts as            residual starts  a step moves
@@ -17,37 +17,84 @@ With the setting `coefficient_start: latest` s starts as that of the task that j
 """
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from lpgftw_ros.errors import LearnerMisuse
-from lpgftw_ros.learning.arrays import Array
-from lpgftw_ros.learning.base_learner import BaseLearner
-from lpgftw_ros.learning.basis import BasisRules, pad
-from lpgftw_ros.learning.batch import Batch
-from lpgftw_ros.learning.gradients import Activations
-from lpgftw_ros.learning.knowledge_base import KnowledgeBase
-from lpgftw_ros.learning.knowledge_state import knowledge_state, read_knowledge
+from lpgftw_ros.errors import InvalidConfig, LearnerMisuse
+from lpgftw_ros.learning.arrays import Array, Batch
+from lpgftw_ros.learning.config import setting, TrainingConfig
+from lpgftw_ros.learning.knowledge_base import BasisRules, KnowledgeBase
 from lpgftw_ros.learning.learner import StatePart
-from lpgftw_ros.learning.local_model import local_model, LocalModel
-from lpgftw_ros.learning.lpg_ftw_config import LpgFtwConfig
+from lpgftw_ros.learning.lifetime import LifelongLearner, TaskRun
 from lpgftw_ros.learning.policies import (
+    Activations,
     initial_head,
     initial_theta,
+    pad,
     PolicySnapshot,
     PolicySpec,
     TaskFactors,
 )
 from lpgftw_ros.learning.randomness import generator, Purpose
-from lpgftw_ros.learning.solvers import make_solver, TaskModel
-from lpgftw_ros.learning.solvers.factored import factored_model
-from lpgftw_ros.learning.state import AnyArray, pack_names, StateReader
+from lpgftw_ros.learning.serialise import (
+    AnyArray,
+    knowledge_state,
+    pack_names,
+    read_knowledge,
+    StateReader,
+)
+from lpgftw_ros.learning.solvers import make_solver, SOLVERS, TaskModel
 from lpgftw_ros.learning.steps import Coordinates, Move, with_decay, with_sparsity
-from lpgftw_ros.learning.task_run import TaskRun
 
 
-class LpgFtw(BaseLearner):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LpgFtwConfig(TrainingConfig):
+    """Settings of LPG-FTW; the defaults are the published code, `PAPER` the text."""
+
+    max_columns: int = setting(5, 'most columns of the shared basis (k)', min=1, max=10_000)
+    sparsity: float = setting(1e-5, 'weight of the 1-norm of s (mu)', min=0.0, max=1e3)
+    ridge: float = setting(1e-5, 'subtracted from the diagonal of A / T', min=1e-12, max=1e3)
+    residual_penalty: float = setting(
+        0.0, 'weight of the squared residual while a column is learned', min=0.0, max=1e3
+    )
+    coefficient_start: Literal['mean', 'latest'] = setting(
+        'mean',
+        'initial s of a new task: mean of all earlier s, or the latest one',
+        choices=('mean', 'latest'),
+    )
+    update_every: int = setting(
+        0, 'iterations between updates of the basis (M); 0: at the end of a task', min=0
+    )
+    update_from: Literal['second', 'after_columns'] = setting(
+        'second',
+        'first task after which the basis is solved for',
+        choices=('second', 'after_columns'),
+    )
+    solver: Literal['dense', 'cg', 'diagonal', 'kronecker'] = setting(
+        'dense', 'how the basis is solved for', choices=SOLVERS
+    )
+    solver_tolerance: float = setting(
+        1e-10, 'relative residual at which an iterative solver stops', min=1e-15, max=1e-2
+    )
+    solver_iterations: int = setting(2000, 'most iterations of such a solver', min=1)
+    keep_local_models: bool = setting(
+        True, 'keep the local model of each task, so that it can be learned again'
+    )
+
+    def __post_init__(self) -> None:
+        """Reject values outside their range, and solvers without the models they need."""
+        TrainingConfig.__post_init__(self)
+        if not self.keep_local_models and self.solver in ('cg', 'kronecker'):
+            raise InvalidConfig(f"solver '{self.solver}' needs keep_local_models to be true")
+
+
+PAPER = {'ridge': 2e-5, 'residual_penalty': 1e-5, 'update_from': 'after_columns'}
+"""Settings where the text of the paper differs from the published code."""
+
+
+class LpgFtw(LifelongLearner):
     """Learn s on a shared basis; fold each finished task into the basis."""
 
     name = 'lpg-ftw'
@@ -111,16 +158,12 @@ class LpgFtw(BaseLearner):
         self._reserved = self._reserved - {run.task}
         return replace(run.factors, coefficients=s, residual=np.zeros(self._spec.n_parameters))
 
-    def _local_model(
-        self, policy: PolicySnapshot, batch: Batch, advantages: Array
-    ) -> LocalModel | TaskModel:
+    def _local_model(self, policy: PolicySnapshot, batch: Batch, advantages: Array) -> TaskModel:
         """Return alpha, g and H at the policy that sampled the batch."""
-        data, config = (policy, batch.observations, batch.actions, advantages), self._config
-        if config.step == 'npg' and config.solver in ('diagonal', 'kronecker'):
-            return factored_model(*data, config, config.solver)
-        return local_model(*data, config)
+        form = self._knowledge_base.solver.form
+        return self._base_learner.task_model(policy, batch, advantages, form)
 
-    # The book of tasks.
+    # Tasks.
 
     def start_task(self, task: str, *, seed: int) -> None:
         """Begin a new task, continue a parked one, or revisit a finished one."""
@@ -129,13 +172,13 @@ class LpgFtw(BaseLearner):
         self._reserved = self._reserved | {task} if column else self._reserved
 
     def cancel_task(self) -> None:
-        """Drop the running task; a finished task that was revisited is as before the revisit."""
+        """Drop the running task; a revisited task returns to its state before the revisit."""
         task = self._need_run().task
         super().cancel_task()
         self._release(task)
 
     def forget_task(self, task: str) -> None:
-        """Remove a finished or parked task and all it contributed; L is solved for without it."""
+        """Remove a finished or parked task and its contribution; L is solved for without it."""
         if self.running is not None:
             raise LearnerMisuse(f"'{self.running}' is running: finish, park or cancel it first")
         super().forget_task(task)
@@ -144,7 +187,7 @@ class LpgFtw(BaseLearner):
             self._knowledge_base.clear_columns()
 
     def _release(self, task: str) -> None:
-        """Take back the column reserved for a task and what was tried out with it."""
+        """Release the column reserved for a task, and undo its terms in L."""
         self._reserved = self._reserved - {task}
         self._version += self._knowledge_base.take_back(task)
 
@@ -154,7 +197,7 @@ class LpgFtw(BaseLearner):
     def _revisit_factors(self, task: str) -> TaskFactors:
         self._knowledge_base.require_model(task)
         factors = self._finished[task].factors
-        if self._is_alone(task) and self._may_grow():  # its column is its own: learn that again
+        if self._is_alone(task) and self._may_grow():  # learn its own column again
             theta = self.knowledge().policy(task).theta
             return replace(factors, coefficients=np.zeros(0), residual=theta)
         return self._widened(factors)
@@ -163,12 +206,12 @@ class LpgFtw(BaseLearner):
         return replace(run, factors=self._widened(run.factors))
 
     def _widened(self, factors: TaskFactors) -> TaskFactors:
-        """Return factors with a coefficient for every column there is by now."""
+        """Return factors with a coefficient for every present column."""
         s = pad(factors.coefficients, self._knowledge_base.n_columns)
         return replace(factors, coefficients=s)
 
     def _may_grow(self) -> bool:
-        """Return whether a column is left that no task uses or waits for."""
+        """Return whether there is a column that no task uses or has reserved."""
         taken = self._knowledge_base.n_columns + len(self._reserved)
         return taken < self._config.max_columns
 

@@ -1,9 +1,9 @@
-"""Random streams that depend on what is computed, never on when or by whom.
+"""Random streams that depend on what is computed, not on when or where.
 
 A rollout has one seed, derived from (run seed, purpose, visit, iteration). The reset of a
 trajectory depends on (rollout seed, trajectory index), its exploration noise on (rollout seed,
-trajectory index, time step). Workers, processes and drivers may come and go: the same rollout sees
-the same numbers.
+trajectory index, time step). So the same rollout gets the same numbers from any worker, process or
+driver.
 """
 
 from enum import IntEnum
@@ -26,15 +26,16 @@ class Purpose(IntEnum):
     TASK_ORDER = 7
     RESET = 8
     NOISE = 9
+    PROBE = 10
 
 
 def derive_seed(root: int, purpose: Purpose, *path: int) -> int:
-    """Return the 64-bit seed that (root, purpose, path) stands for."""
+    """Return the 64-bit seed of (root, purpose, path)."""
     return int(np.random.SeedSequence((root, int(purpose), *path)).generate_state(1, np.uint64)[0])
 
 
 def generator(root: int, purpose: Purpose, *path: int) -> np.random.Generator:
-    """Return the generator that (root, purpose, path) stands for."""
+    """Return the generator of (root, purpose, path)."""
     return np.random.Generator(
         np.random.PCG64(np.random.SeedSequence((root, int(purpose), *path)))
     )
@@ -43,8 +44,8 @@ def generator(root: int, purpose: Purpose, *path: int) -> np.random.Generator:
 class ExplorationNoise:
     """Standard normal noise of a rollout, addressed by time step.
 
-    Row i of `at(step)` belongs to trajectory `first + i` and is the same whatever the number of
-    rows beside it: one stream per block of steps gives trajectory after trajectory its numbers.
+    Row i of `at(step)` belongs to trajectory `first + i` and does not depend on the number of
+    rows: one stream per block of steps serves the trajectories in order.
     """
 
     _BLOCK = 64

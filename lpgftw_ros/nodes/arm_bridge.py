@@ -1,41 +1,46 @@
-"""`arm_bridge`: one arm in place of the simulator, with the same topics and `collect`."""
+"""`arm_bridge`: one arm in place of the simulator, with the same topics and `collect`.
+
+What a control step does and what ends a rollout is in `deploy/arm/env.py`, what is measured in
+`nodes/arm_link.py`.
+"""
 
 import sys
 
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces.srv import LoadTask
-from lpgftw_ros.deploy.arm_env import ArmEnv, ArmStopped
+from lpgftw_ros.deploy.arm.env import ArmEnv, ArmStopped
 from lpgftw_ros.deploy.controller import ArmController
-from lpgftw_ros.deploy.observation import ACT_DIM, OBS_DIM
-from lpgftw_ros.deploy.rewards import ArmReward, goal_of
+from lpgftw_ros.deploy.observation import ACT_DIM, ArmReward, goal_of, OBS_DIM
 from lpgftw_ros.domains.suites import load_suite
 from lpgftw_ros.errors import InvalidConfig, LpgftwError
+from lpgftw_ros.graph.parameters import ArmBridgeParameters
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.nodes.arm_link import LOOK_PERIOD, RosLink
-from lpgftw_ros.nodes.arm_parameters import ArmBridgeConfig
+from lpgftw_ros.nodes.arm_writer import require_real_time
 from lpgftw_ros.nodes.bridge import Bridge
-from lpgftw_ros.nodes.episodes import EpisodeLoop
+from lpgftw_ros.nodes.conversions import refuse
 from lpgftw_ros.nodes.lifecycle import STEADY
-from lpgftw_ros.nodes.lock_step import GivenUp
+from lpgftw_ros.nodes.lock_step import GivenUp, RunningRollout
 from lpgftw_ros.nodes.process import run
-from lpgftw_ros.nodes.running_rollout import RunningRollout
+from lpgftw_ros.nodes.serving import EpisodeLoop
 
 
 class ArmBridge(Bridge):
     """Runs rollouts on one arm, in real time."""
 
     CHANGEABLE = ()
-    config: ArmBridgeConfig  # type: ignore[assignment]
+    config: ArmBridgeParameters  # type: ignore[assignment]
     _link: RosLink
 
     def __init__(self) -> None:
-        super().__init__('arm_bridge', ArmBridgeConfig)
+        super().__init__('arm_bridge', ArmBridgeParameters)
         self._awaiting = False
         self._home: Array | None = None
 
     def configure(self) -> None:
         """Read limits and policy, then open topics; nothing moves yet."""
+        require_real_time(self)
         side = self._side = self.config.arm_side()
         self._task = load_suite(self.config.suite).task(self.config.task)
         reward = self._built_in_reward()
@@ -53,14 +58,14 @@ class ArmBridge(Bridge):
         self._holding = self.create_timer(LOOK_PERIOD, self._hold, clock=STEADY)
 
     def activate(self) -> None:
-        """Take the present hand position as home."""
+        """Take the current hand position as home."""
         if (reading := self._link.reading()) is None:
             raise ArmStopped('no fresh joint state and object pose: is the arm up?')
         self._home = self._controller.hand_in_base(reading.joints)
         self._controller.start(reading.joints)
 
     def cleanup(self) -> None:
-        """Close everything; a running rollout ends first."""
+        """Close everything after the running rollout has ended."""
         super().cleanup()
         if hasattr(self, '_link'):
             self._episodes.close()
@@ -88,23 +93,27 @@ class ArmBridge(Bridge):
             return None
         return ArmReward(kind, goal_of(kind, self.config.goal, self._task.settings))
 
-    # The worker's half: what differs from a simulator.
+    def time_ns(self) -> int:
+        """Return when the joints were measured, by their own stamp."""
+        return self._link.measured or super().time_ns()
+
+    # In the worker thread: what differs from a simulator.
 
     def roll_out(self, running: RunningRollout) -> None:
-        """Run one rollout; a held or silent arm may be ready later."""
-        goal = running.goal  # a policy in training has a version
-        if (goal.explore or goal.policy_version) and not self.config.reward:
+        """Run one rollout; if the arm is held or silent, the same rollout may succeed later."""
+        key = running.key  # a policy in training has a version
+        if (key.explore or key.policy_version) and not self.config.reward:
             raise InvalidConfig('no reward is set: nothing can be learned on this arm')
         self._link.stopped = running.stopped
-        self._link.rollout = (goal.rollout_id, 0)
+        self._link.rollout = (key, 0)
         try:
             super().roll_out(running)
         except ArmStopped as error:
             raise GivenUp(str(error)) from error
 
     def ask(self, running: RunningRollout, shape: tuple[int, int]) -> Array:
-        """Ask for an action; unless the arm is still at rest, the guard may lose patience."""
-        self._link.rollout = (running.goal.rollout_id, running.rollout.step)
+        """Ask for an action; while the arm moves, the guard limits the wait."""
+        self._link.rollout = (running.key, running.rollout.step)
         self._awaiting = running.rollout.step > 0
         try:
             return super().ask(running, shape)
@@ -112,15 +121,15 @@ class ArmBridge(Bridge):
             self._awaiting = False
 
     def advance(self, running: RunningRollout, actions: Array) -> None:
-        """Step the arm; give up if the guard holds it."""
+        """Step the arm; raise if the guard holds it."""
         super().advance(running, actions)
         if held := self._link.problem():
             raise ArmStopped(f'the arm is held: {held}')
 
     def _hold(self) -> None:
-        """While nothing is to move, tell the guard every period that all is well.
+        """While nothing moves, send the guard a holding command every period.
 
-        Not while the policy's answer is awaited: if it never comes, the guard is to stop the arm.
+        Not while waiting for the policy: if its answer never comes, the guard must stop the arm.
         """
         if not self.active or self._awaiting or self._link.now() < self._link.due:
             return
@@ -133,8 +142,7 @@ class ArmBridge(Bridge):
         try:
             env = self.environment(request.task, 1)
         except LpgftwError as error:
-            response.message = str(error)
-            return response
+            return refuse(response, error)
         response.success, response.message = True, f'the arm is set up for {request.task}'
         response.n, response.horizon = 1, env.horizon
         response.obs_dim, response.act_dim = OBS_DIM, ACT_DIM

@@ -1,7 +1,7 @@
-"""The ROS end of an arm environment: topics in, commands out, waiting in the rollout's thread.
+"""The ROS end of an arm environment: topics in, commands out.
 
-Callbacks run on the executor, `ArmEnv` in a thread of its own; they meet at a few attributes
-that are replaced as a whole.
+Callbacks run on the executor, `ArmEnv` in a thread of its own. They share a few attributes that
+are only replaced as a whole.
 """
 
 import threading
@@ -15,27 +15,28 @@ from std_msgs.msg import Bool, Float64
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces import msg
-from lpgftw_ros.deploy.arm_env import ArmStopped
-from lpgftw_ros.deploy.arm_side import ArmSide
-from lpgftw_ros.deploy.rewards import ArmReward
-from lpgftw_ros.deploy.safety_limits import LATENESS
-from lpgftw_ros.deploy.safety_watch import ArmCommand, Reading
+from lpgftw_ros.deploy.arm.env import ArmSide, ArmStopped
+from lpgftw_ros.deploy.observation import ArmReward
+from lpgftw_ros.deploy.safety.limits import LATENESS
+from lpgftw_ros.deploy.safety.watch import ArmCommand, Reading
+from lpgftw_ros.graph.admission import RolloutKey
+from lpgftw_ros.graph.parameters import ArmBridgeParameters
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.nodes import qos
-from lpgftw_ros.nodes.arm_conversions import (
+from lpgftw_ros.nodes.arm_writer import TELL_PERIOD
+from lpgftw_ros.nodes.conversions import (
     arm_command_to_msg,
     joints_in_order,
+    key_to_msg,
     object_position,
 )
-from lpgftw_ros.nodes.arm_parameters import ArmBridgeConfig
-from lpgftw_ros.nodes.arm_writer import TELL_PERIOD
 from lpgftw_ros.nodes.lifecycle import LifelongNode
 
 RESET_TIME = 10.0  # s for a reset service to answer
 GUARD_SILENCE = 3.0 * TELL_PERIOD
-"""Seconds without a word of the guard until it counts as gone."""
+"""Seconds without a message of the guard until it counts as gone."""
 LOOK_PERIOD = 0.01
-"""Seconds between two looks whether the arm has to be held."""
+"""Seconds between two checks whether the arm must be held."""
 LATE = 0.5 * LATENESS
 """Seconds the next step of a rollout may be late before the arm is held instead."""
 
@@ -46,7 +47,7 @@ class RosLink:
     def __init__(
         self,
         node: LifelongNode,
-        config: ArmBridgeConfig,
+        config: ArmBridgeParameters,
         side: ArmSide,
         reward: ArmReward | None,
     ) -> None:
@@ -59,7 +60,7 @@ class RosLink:
         self._fresh_episode = True
         self._reset: _Reset | None = None
         self.stopped = threading.Event()
-        """Set when the running rollout is given up."""
+        """Set when the running rollout is abandoned."""
         self._commands = node.create_publisher(msg.ArmCommand, 'arm_command', qos.LOCK_STEP)
         self._subscriptions = [
             node.create_subscription(JointState, 'joint_states', self._on_joints, qos.MEASUREMENT),
@@ -73,10 +74,13 @@ class RosLink:
             ]
         self._reset_client = node.create_client(Trigger, 'reset_scene')
         self._operator = node.create_service(Trigger, '~/reset_done', self._on_reset_done)
-        self.rollout = (0, 0)
-        """Rollout id and step, for the record in each command."""
+        self._at_rest = RolloutKey(node.config.run_id, config.task, 0, 0, False)
+        self.rollout = (self._at_rest, 0)
+        """Rollout and step, for the record in each command."""
+        self.measured = 0
+        """Stamp of the newest joints, ns; for the record, never for time-outs."""
         self.due = -np.inf
-        """When the guard has to hear of us again."""
+        """When the next command to the guard is due."""
 
     def close(self) -> None:
         """Close topics and services; a waiting rollout ends."""
@@ -87,7 +91,7 @@ class RosLink:
         self._node.destroy_client(self._reset_client)
         self._node.destroy_service(self._operator)
 
-    # What `ArmEnv` asks for.
+    # The interface of `ArmEnv`.
 
     def now(self) -> float:
         """Return the steady time."""
@@ -104,7 +108,7 @@ class RosLink:
         self._fresh_episode = True
 
     def reset_scene(self) -> None:
-        """Have the objects put back, by a service or by a person."""
+        """Get the objects put back, by a service or by a person."""
         if self._config.reset != 'none':
             reset = self._reset = _Reset()
             try:
@@ -133,25 +137,25 @@ class RosLink:
 
     def hold(self, command: ArmCommand) -> None:
         """Publish a command that belongs to no rollout."""
-        self._publish(command, (0, 0), self._side.control.period - LOOK_PERIOD)
+        self._publish(command, (self._at_rest, 0), self._side.control.period - LOOK_PERIOD)
 
     def send(self, command: ArmCommand) -> None:
         """Publish a command of the running rollout."""
         self._publish(command, self.rollout, self._side.control.period + LATE)
 
-    def _publish(self, command: ArmCommand, rollout: tuple[int, int], lasts: float) -> None:
-        """Publish a command; numbers follow the order of sending, whichever thread sends."""
+    def _publish(self, command: ArmCommand, rollout: tuple[RolloutKey, int], lasts: float) -> None:
+        """Publish a command; its number follows the order of sending in all threads."""
         stamp = self._node.get_clock().now().to_msg()
         config = self._config
         message = arm_command_to_msg(command, self._side.arm.joints, config.base_frame, stamp)
-        message.task, (message.rollout_id, message.step) = config.task, rollout
+        message.key, message.step = key_to_msg(rollout[0]), rollout[1]
         with self._sending:
             self._sequence += 1
             message.sequence, self.due = self._sequence, self.now() + lasts
             self._commands.publish(message)
 
     def wait(self, until: float) -> None:
-        """Sleep; raise `ArmStopped` when the rollout is given up meanwhile."""
+        """Sleep; raise `ArmStopped` if the rollout is abandoned meanwhile."""
         self.stopped.wait(max(0.0, until - self.now()))
         self._check_stopped()
 
@@ -217,10 +221,12 @@ class RosLink:
         joints = joints_in_order(message, self._side.arm.joints)
         if np.isfinite(joints).all():
             self._joints = (self.now(), joints)
+            stamp = message.header.stamp
+            self.measured = stamp.sec * 1_000_000_000 + stamp.nanosec
 
     def _on_object(self, message: PoseStamped) -> None:
-        position = object_position(message, self._config.base_frame)
-        if np.isfinite(position).all():
+        position = object_position(message)
+        if message.header.frame_id == self._config.base_frame and np.isfinite(position).all():
             self._object = (self.now(), position)
 
     def _on_reward(self, message: Float64) -> None:
@@ -231,7 +237,8 @@ class RosLink:
         self._solved = message.data
 
     def _on_state(self, message: Any) -> None:
-        self._state, self._heard = message, self.now()
+        if self._node.is_ours(message.run_id, 'safety_state'):
+            self._state, self._heard = message, self.now()
 
 
 class _Reset:

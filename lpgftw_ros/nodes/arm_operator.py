@@ -1,4 +1,4 @@
-"""An operator's node: brings the arm's graph to life, runs episodes, measures the control loop."""
+"""An operator's node: activates the arm's graph, runs episodes, measures the control loop."""
 
 from collections.abc import Callable
 import time
@@ -47,7 +47,7 @@ class ArmOperator:
         rclpy.try_shutdown(context=self._context)
 
     def until(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Take in messages until something is so, or the time is over."""
+        """Process messages until a condition holds, or the time is over."""
         end = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > end:
@@ -77,7 +77,7 @@ class ArmOperator:
             self.until(lambda: False, 0.5)
 
     def change(self, node: str, transition: int, timeout: float = 30.0) -> None:
-        """Try a lifecycle transition until it is allowed: inputs take their time to arrive."""
+        """Try a lifecycle transition until it is allowed: inputs need time to arrive."""
         request, end = ChangeState.Request(), time.monotonic() + timeout
         request.transition.id = transition
         while not self.call(ChangeState, f'{node}/change_state', request).success:
@@ -86,7 +86,7 @@ class ArmOperator:
             self.until(lambda: False, 0.5)
 
     def make_ready(self) -> None:
-        """Bring guard and bridge to life."""
+        """Activate guard and bridge."""
         for transition in (CONFIGURE, ACTIVATE):
             for node in ('safety_guard', 'arm_bridge'):
                 self.change(node, transition)
@@ -119,12 +119,12 @@ class ArmOperator:
         self.state = message
 
     def _on_observation(self, message: Observations) -> None:
-        key = (message.rollout_id, message.step)
+        key = (message.key.rollout, message.step)
         if key not in self._seen:  # an observation that is sent again began the first time
             self._seen = {key: time.monotonic()}
 
     def _on_asked(self, message: ArmCommand) -> None:
-        began = self._seen.pop((message.rollout_id, message.step), None)
+        began = self._seen.pop((message.key.rollout, message.step), None)
         if began is None:
             return
         self._asked[message.sequence] = began

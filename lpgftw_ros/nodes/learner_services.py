@@ -9,13 +9,16 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.task import Future
 from std_srvs.srv import Trigger
 
-from lpgftw_interfaces.msg import TaskState
+from lpgftw_interfaces.msg import ErrorCode, TaskState
 from lpgftw_interfaces.srv import ListTasks, LoadKnowledge, SaveKnowledge, SwitchTask
 from lpgftw_ros.domains.suites import Suite
+from lpgftw_ros.errors import LpgftwError
+from lpgftw_ros.graph.admission import require_text
+from lpgftw_ros.graph.training import TrainingWorker
+from lpgftw_ros.nodes.conversions import NotActive, number, refuse, Refused, unknown_task
 from lpgftw_ros.nodes.lifecycle import LifelongNode
-from lpgftw_ros.nodes.serving import unknown_task
-from lpgftw_ros.nodes.status import number
-from lpgftw_ros.nodes.training_worker import TrainingWorker
+from lpgftw_ros.runs.stages import EVALUATIONS, FINAL, START, TUNE
+from lpgftw_ros.runs.storage import read_info
 from lpgftw_ros.runs.visits import Visit
 
 
@@ -24,7 +27,7 @@ class LearnerServices:
 
     def __init__(self, node: LifelongNode, worker: TrainingWorker, suite: Suite) -> None:
         self._node, self._worker, self._suite = node, worker, suite
-        self._group = ReentrantCallbackGroup()  # one that waits must not keep the others waiting
+        self._group = ReentrantCallbackGroup()  # a service that waits must not block the others
         self._services = (
             node.create_service(ListTasks, 'list_tasks', self._on_list),
             self._create(SwitchTask, 'switch_task', self._on_switch),
@@ -36,14 +39,19 @@ class LearnerServices:
         )
 
     def _create(self, kind: Any, name: str, answer: Callable[[Any, Any], Any]) -> Any:
-        """Offer a service that needs a worker to leave the work to."""
+        """Offer a service whose work is done by the worker."""
 
         async def on_request(request: Any, response: Any) -> Any:
-            if not self._node.active:
-                response.message = f'the learner is {self._node.state}; activate it first'
-                return response
-            answered = answer(request, response)
-            return await answered if isawaitable(answered) else answered
+            try:
+                if not self._node.active:
+                    raise NotActive(f'the learner is {self._node.state}; activate it first')
+                answered = answer(request, response)
+                return await answered if isawaitable(answered) else answered
+            except LpgftwError as error:
+                return refuse(response, error)
+            except Exception as error:  # no request may end the node
+                self._node.get_logger().error(f'{name}: {type(error).__name__}: {error}')
+                return refuse(response, error)
 
         return self._node.create_service(kind, name, on_request, callback_group=self._group)
 
@@ -60,15 +68,15 @@ class LearnerServices:
         task, learn = request.task, request.learn
         running = worker.session.learner.running
         if task not in names:
-            response.message = unknown_task(task, names)
-        elif not learn and task not in worker.knowledge.tasks and task != running:
-            response.message = f"'{task}' has no policy yet; switch with learn to learn it"
-        else:
-            worker.do(lambda: worker.switch(task, learn))
-            response.success = True
-            what = 'learning' if learn else 'acting with'
-            parked = f', {running} will be parked' if running not in (None, task) else ''
-            response.message = f'{what} {task} after the running rollout{parked}'
+            raise unknown_task(task, names)
+        if not learn and task not in worker.knowledge.tasks and task != running:
+            text = f"'{task}' has no policy yet; switch with learn to learn it"
+            raise Refused(text, ErrorCode.NO_POLICY)
+        worker.do(lambda: worker.switch(task, learn))
+        response.success = True
+        what = 'learning' if learn else 'acting with'
+        parked = f', {running} will be parked' if running not in (None, task) else ''
+        response.message = f'{what} {task} after the running rollout{parked}'
         return response
 
     def _on_list(
@@ -87,12 +95,12 @@ class LearnerServices:
         last = own[-1] if own else None
         scores = last.scores if last else {}
         newest: dict[str, Any] = {}
-        for stage in ('start', 'start_after_update', 'tune', 'update', 'final'):
+        for stage in (one.name for one in EVALUATIONS if not one.explore):
             newest = scores.get(stage, newest)
         if last is not None and last.state != 'finished' and last.number in session.last_rows:
             row = session.last_rows[last.number]
             newest = {'return': row['return_mean'], 'success': row['success']}
-        loop = session.config.loop
+        loop, solvable = session.config.loop, self._suite.task(name).has_success
         return TaskState(
             task=name,
             state=last.state if last else TaskState.FINISHED if name in known else TaskState.NEW,
@@ -101,42 +109,42 @@ class LearnerServices:
             iteration=last.finished_iterations if last else 0,
             iterations=last.iterations if last else loop.iterations,
             return_mean=number(newest.get('return')),
-            success=number(newest.get('success')),
-            return_start=number(scores.get('start', {}).get('return')),
-            return_tune=number(scores.get('tune', {}).get('return')),
-            return_final=number(scores.get('final', {}).get('return')),
+            success=number(newest.get('success') if solvable else None),
+            return_start=number(scores.get(START, {}).get('return')),
+            return_tune=number(scores.get(TUNE, {}).get('return')),
+            success_tune=number(scores.get(TUNE, {}).get('success') if solvable else None),
+            return_final=number(scores.get(FINAL, {}).get('return')),
         )
 
     def _on_save(
         self, request: SaveKnowledge.Request, response: SaveKnowledge.Response
     ) -> SaveKnowledge.Response:
         default = self._worker.session.folder.path / 'knowledge.safetensors'
-        path = Path(request.path).expanduser().absolute() if request.path else default.absolute()
+        asked = require_text('path', request.path)
+        path = _path(asked) if asked else default.absolute()
         response.path = str(path)
-        if path.suffix != '.safetensors':
-            response.message = f'the file must end in .safetensors, got {path.name}'
-        elif not path.parent.is_dir():
-            response.message = f'there is no folder {path.parent}'
-        else:
-            self._worker.do(lambda: self._worker.save(path))
-            response.success, response.message = True, f'will be written to {path}'
+        if problem := _unfit_target(path):
+            raise Refused(problem, ErrorCode.FILE)
+        self._worker.do(lambda: self._worker.save(path))
+        response.success, response.message = True, f'will be written to {path}'
         return response
 
     async def _on_load(
         self, request: LoadKnowledge.Request, response: LoadKnowledge.Response
     ) -> LoadKnowledge.Response:
-        path, worker = Path(request.path).expanduser().absolute(), self._worker
-        running = worker.session.learner.running
-        if not request.path or not path.exists():
-            response.message = f"there is no file or run folder '{request.path}'"
-        elif running is not None:
-            response.message = f'{running} is in training; call stop first'
-        else:
-            done: Future = Future(executor=self._node.executor)
-            worker.do(lambda: worker.load(path)).add_done_callback(done.set_result)
-            problem = (await done).exception()
-            response.success = problem is None
-            response.message = f'loaded {path}' if problem is None else str(problem)
+        asked, worker = require_text('path', request.path), self._worker
+        path, running = _path(asked), worker.session.learner.running
+        response.version = worker.knowledge.version
+        response.tasks = list(worker.knowledge.tasks)
+        if not asked or not _exists(path):
+            raise Refused(f"there is no file or run folder '{asked}'", ErrorCode.FILE)
+        if running is not None:
+            raise Refused(f'{running} is in training; call stop first', ErrorCode.BUSY)
+        done: Future = Future(executor=self._node.executor)
+        worker.do(lambda: worker.load(path)).add_done_callback(done.set_result)
+        if (problem := (await done).exception()) is not None:
+            return refuse(response, problem)
+        response.success, response.message = True, f'loaded {path}'
         response.version = worker.knowledge.version
         response.tasks = list(worker.knowledge.tasks)
         return response
@@ -153,3 +161,37 @@ class LearnerServices:
         response.success = True
         response.message = 'stopping after the running rollout; the running task is parked'
         return response
+
+
+def _path(text: str) -> Path:
+    """Return the absolute path a request means."""
+    try:
+        return Path(text).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # the home folder of an unknown user
+        raise Refused(f'{text[:80]} is no path: {error}', ErrorCode.FILE) from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # not a valid file name
+        return False
+
+
+def _unfit_target(path: Path) -> str:
+    """Return why knowledge cannot be written to a path; empty if it can.
+
+    A file of the same name is replaced only if it holds knowledge outside a run's checkpoints.
+    """
+    if path.suffix != '.safetensors':
+        return f'the file must end in .safetensors, got {path.name[:80]}'
+    if 'checkpoints' in path.resolve().parts:
+        return f'{path.parent} holds the checkpoints of a run; choose another folder'
+    try:
+        if not path.parent.is_dir():
+            return f'there is no folder {path.parent}'
+        if path.exists() and not {'method', 'tasks', 'spec'} <= read_info(path).keys():
+            return f'{path} is not a knowledge file and is not overwritten'
+    except OSError as error:
+        return f'{path.name[:80]} cannot be written: {error.strerror}'
+    return ''

@@ -1,19 +1,145 @@
-"""The bridge's half of the lock-step: publish observations, wait for their actions."""
+"""The bridge's side of the lock-step: publish observations, wait for their actions."""
 
+from collections.abc import Callable, Sequence
 import math
+import threading
 import time
+from typing import Any
 
-from lpgftw_interfaces.msg import Actions, Observations
+import numpy as np
+from rclpy.task import Future
+
+from lpgftw_interfaces.action import CollectRollouts
+from lpgftw_interfaces.msg import Actions, ErrorCode, Observations, Trajectories
+from lpgftw_ros.domains.rollout import batch_of, Rollout
 from lpgftw_ros.errors import LpgftwError
-from lpgftw_ros.learning.arrays import Array
+from lpgftw_ros.graph.admission import RolloutGoal
+from lpgftw_ros.graph.parameters import BridgeParameters
+from lpgftw_ros.learning.arrays import Array, Batch
 from lpgftw_ros.nodes import qos
-from lpgftw_ros.nodes.conversions import from_field
-from lpgftw_ros.nodes.lifecycle import LifelongNode
-from lpgftw_ros.nodes.mailbox import Mailbox
-from lpgftw_ros.nodes.parameters import BridgeConfig
-from lpgftw_ros.nodes.running_rollout import RunningRollout
+from lpgftw_ros.nodes.conversions import (
+    batch_to_msg,
+    from_field,
+    key_from_msg,
+    key_to_msg,
+    to_field,
+    to_mask,
+)
+from lpgftw_ros.nodes.lifecycle import LifelongNode, RECENT
+from lpgftw_ros.nodes.rollout_client import Mailbox
 
-RECENT = 10.0  # s a dropped message stays a warning
+# A running `collect` goal, and its messages.
+
+
+class RunningRollout:
+    """What is known about a goal until its result is sent."""
+
+    def __init__(self, goal: RolloutGoal, handle: Any, future: Future) -> None:
+        self.goal, self.handle, self.future = goal, handle, future
+        self.key = goal.key
+        self.parts: Sequence[Rollout] = ()
+        """The rollout, maybe split; empty until the worker has built the environments."""
+        self.stopped = threading.Event()
+        self.retry = True
+        """Whether the same goal may succeed later."""
+        self.error_code = ErrorCode.LOST
+        """Why it ends, if it ends early."""
+        self.started = self.last_progress = self.due = time.monotonic()
+        self.asked = math.inf
+        """When the awaited answer was requested."""
+        self.shown = 0.0
+        self.physics = ''
+        """Fingerprint of the task's physics, if known."""
+        self.step_seconds = self.wait_seconds = 0.0
+        self.dropped = 0
+        self.now: Callable[[], int] = time.time_ns
+        """Time of what is published, on the bridge's clock, ns."""
+        self._message: Observations | None = None
+        self._alive: object = None
+
+    @property
+    def rollout(self) -> Rollout:
+        """The part that is monitored; the only one if the policy is asked by messages."""
+        return self.parts[0]
+
+    def batch(self) -> Batch:
+        """Return all trajectories of a rollout that has ended."""
+        return batch_of(self.parts)
+
+    def end(self, problem: str = '') -> None:
+        """Let the goal's callback continue, with a problem or without."""
+        self.stopped.set()
+        if not self.future.done():
+            self.future.set_result(problem)
+
+    def observations(self) -> Observations:
+        """Return the message of the current step; one message serves the whole rollout."""
+        rollout = self.rollout
+        message = self._message = self._message or self._first_message()
+        self._stamp(message)
+        message.step, message.first = rollout.step, rollout.first
+        message.data = to_field(rollout.observations)
+        if rollout.alive is not self._alive:
+            self._alive = rollout.alive
+            message.alive = to_mask(rollout.alive)
+        return message
+
+    def _first_message(self) -> Observations:
+        rollout = self.rollout
+        return Observations(
+            key=key_to_msg(self.key), n=rollout.rows, dim=rollout.observations.shape[1]
+        )
+
+    def actions(self, actions: Array) -> Actions:
+        """Return what a co-located policy did as the message it would have sent."""
+        rollout = self.rollout
+        message = Actions(
+            key=key_to_msg(self.key),
+            step=rollout.step,
+            first=rollout.first,
+            n=rollout.rows,
+            dim=actions.shape[1],
+            data=to_field(actions),
+        )
+        return self._stamp(message)
+
+    def trajectories(self, batch: Batch) -> Trajectories:
+        """Return the finished batch as a message."""
+        message = self._stamp(batch_to_msg(batch))
+        message.key, message.physics = key_to_msg(self.key), self.physics
+        message.step_seconds, message.wait_seconds = self.step_seconds, self.wait_seconds
+        message.dropped_actions = self.dropped
+        return message
+
+    def _stamp(self, message: Any) -> Any:
+        """Stamp a message with the current time and return it."""
+        stamp = message.header.stamp
+        stamp.sec, stamp.nanosec = divmod(self.now(), 1_000_000_000)
+        return message
+
+    def feedback(self) -> CollectRollouts.Feedback:
+        """Return the progress of the rollout."""
+        if not self.parts:  # the environments are still being built
+            return CollectRollouts.Feedback()
+        return CollectRollouts.Feedback(
+            step=self.rollout.step,
+            first=self.rollout.first,
+            alive=sum(part.n_alive for part in self.parts),
+            trajectories_done=sum(part.n_done for part in self.parts),
+        )
+
+    def result(self, batch: Batch) -> CollectRollouts.Result:
+        """Return the result of a whole batch."""
+        return CollectRollouts.Result(
+            success=True,
+            message=f'{batch.n_trajectories} trajectories, {batch.n_steps} steps',
+            n_trajectories=batch.n_trajectories,
+            n_steps=batch.n_steps,
+            return_mean=float(np.mean(batch.returns)),
+            success_rate=float(np.mean(batch.success)),
+            seconds=time.monotonic() - self.started,
+            dropped_actions=self.dropped,
+        )
 
 
 class GivenUp(LpgftwError):
@@ -23,7 +149,7 @@ class GivenUp(LpgftwError):
 class LockStep:
     """Asks the policy node for the actions of one step after another."""
 
-    def __init__(self, node: LifelongNode, config: BridgeConfig) -> None:
+    def __init__(self, node: LifelongNode, config: BridgeParameters) -> None:
         self._node, self._config = node, config
         self._observations = node.create_publisher(Observations, 'observations', qos.LOCK_STEP)
         self._echo = node.create_publisher(Actions, 'actions', qos.LOCK_STEP)
@@ -33,7 +159,7 @@ class LockStep:
 
     @property
     def trouble(self) -> str:
-        """What was dropped in the last seconds; empty if nothing."""
+        """What was dropped in the last seconds, in words; empty if nothing."""
         if time.monotonic() - self._drop_time > RECENT:
             return ''
         return f'dropped {self.dropped} answers, the last: {self._drop_reason}'
@@ -44,7 +170,7 @@ class LockStep:
             self._drop(running, 'an answer nobody waits for')
 
     def ask(self, running: RunningRollout, shape: tuple[int, int]) -> Array:
-        """Publish the observations, again if need be, until their answer comes."""
+        """Publish the observations, repeatedly if needed, until the answer arrives."""
         resend, patience = self._config.resend_period, self._config.action_timeout
         running.asked = sent = time.monotonic()
         self._observations.publish(running.observations())
@@ -65,16 +191,16 @@ class LockStep:
         raise GivenUp('stopped')
 
     def show(self, running: RunningRollout, actions: Array) -> None:
-        """Publish a step that nobody has to answer, for people to watch."""
+        """Publish a step for monitoring, without waiting for an answer."""
         self._observations.publish(running.observations())
         self._echo.publish(running.actions(actions))
 
     def wake(self) -> None:
-        """Let a waiting `ask` look whether its rollout was stopped."""
+        """Wake a waiting `ask`, so that it sees a stopped rollout."""
         self._actions.wake()
 
     def close(self) -> None:
-        """Close the topics; nobody may be asking any more."""
+        """Close the topics; no `ask` may be waiting."""
         self._actions.close()
         for publisher in (self._observations, self._echo):
             self._node.destroy_publisher(publisher)
@@ -82,13 +208,16 @@ class LockStep:
     def _accepted(
         self, running: RunningRollout, message: Actions, shape: tuple[int, int]
     ) -> Array | None:
-        """Return the actions of an answer to the present step, None for any other message.
+        """Return the actions of an answer to the current step, None for any other message.
 
         A refusal raises: asking again would not help.
         """
         rollout = running.rollout
-        echo = (message.rollout_id, message.step, message.first)
-        if echo != (running.goal.rollout_id, rollout.step, rollout.first):
+        if not self._node.is_ours(message.key.run_id, 'actions'):
+            self._drop(running, 'an answer of another graph')
+            return None
+        echo = (key_from_msg(message.key), message.step, message.first)
+        if echo != (running.key, rollout.step, rollout.first):
             self._drop(running, 'an answer to another rollout or step')
             return None
         if message.refusal:

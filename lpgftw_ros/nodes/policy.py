@@ -1,6 +1,6 @@
 """`policy`: answer observations with actions of the task they ask for.
 
-Policies arrive on the executor; observations are answered by a thread of their own.
+Policies arrive on the executor; a thread of its own answers observations.
 """
 
 from pathlib import Path
@@ -10,42 +10,48 @@ import time
 
 import numpy as np
 
-from lpgftw_interfaces.msg import Actions, KnowledgeBase, Observations, TaskPolicy
+from lpgftw_interfaces.msg import Actions, Knowledge, Observations, TaskPolicy
 from lpgftw_ros.errors import LpgftwError
+from lpgftw_ros.graph.admission import (
+    Foreign,
+    MOST_TRAJECTORIES,
+    require_count,
+    require_text,
+    Seal,
+)
+from lpgftw_ros.graph.parameters import PolicyParameters
+from lpgftw_ros.graph.policy_server import NotYet, PolicyServer, Query
 from lpgftw_ros.nodes import qos
 from lpgftw_ros.nodes.conversions import (
-    factors_from_msg,
     from_field,
+    key_from_msg,
     knowledge_from_msg,
-    spec_from_msg,
+    task_policy_from_msg,
     to_field,
 )
-from lpgftw_ros.nodes.lifecycle import LifelongNode, OK, STALE, WARN
-from lpgftw_ros.nodes.mailbox import Mailbox
-from lpgftw_ros.nodes.parameters import PolicyConfig
-from lpgftw_ros.nodes.policy_server import NotYet, PolicyServer, Query, TrainingPolicy
+from lpgftw_ros.nodes.lifecycle import LifelongNode, OK, RECENT, STALE, WARN
 from lpgftw_ros.nodes.process import run
-from lpgftw_ros.nodes.serving import TaskDesk
+from lpgftw_ros.nodes.rollout_client import Mailbox
+from lpgftw_ros.nodes.serving import TaskServices
 
-IDLE_PERIOD = 0.5  # s between looks at whether the node is to end
-RECENT = 10.0  # s a refused message stays a warning
+IDLE_PERIOD = 0.5  # s between two checks whether the node should end
 NOTHING = np.zeros((0, 0))
 
 
 class Policy(LifelongNode):
-    """Composes theta = L s for the task asked for and acts with it."""
+    """Composes theta = L s for the requested task and acts with it."""
 
-    config: PolicyConfig
+    config: PolicyParameters
 
     def __init__(self) -> None:
         super().__init__('policy')
-        self.server = PolicyServer()
+        self.server, self._seal = PolicyServer(), Seal()
         self.server.active = False
         self.colocated = False
         """True where the bridge of the same process calls `server` itself."""
         self._waiting: Observations | None = None
         self._waiting_since = 0.0
-        self._desk: TaskDesk | None = None
+        self._task_services: TaskServices | None = None
         self._answers = self._refused = 0
         self._refusal, self._refusal_time = '', -RECENT
         self._missing = ''
@@ -55,13 +61,12 @@ class Policy(LifelongNode):
     def configure(self) -> None:
         """Open topics; with a run folder or policy file also load it and serve its tasks."""
         if self.config.policy_from:
-            self._desk = TaskDesk(self, Path(self.config.policy_from))
-            self.server.set_knowledge(self._desk.knowledge)
+            self._task_services = TaskServices(self, Path(self.config.policy_from))
+            self.server.set_knowledge(self._task_services.knowledge)
+        how = qos.LATCHED_AMONG_STRANGERS
         self._knowledge = (
-            self.create_subscription(
-                KnowledgeBase, 'knowledge_base', self._on_knowledge, qos.LATCHED
-            ),
-            self.create_subscription(TaskPolicy, 'task_policy', self._on_training, qos.LATCHED),
+            self.create_subscription(Knowledge, 'knowledge', self._on_knowledge, how),
+            self.create_subscription(TaskPolicy, 'task_policy', self._on_training, how),
         )
         self._actions = self.create_publisher(Actions, 'actions', qos.LOCK_STEP)
         if not self.colocated:
@@ -76,7 +81,7 @@ class Policy(LifelongNode):
         self._look_again()
 
     def deactivate(self) -> None:
-        """Leave whoever asks waiting."""
+        """Let requests wait."""
         self.server.active = False
 
     def cleanup(self) -> None:
@@ -92,12 +97,12 @@ class Policy(LifelongNode):
                 self.destroy_subscription(subscription)
             self.destroy_publisher(self._actions)
             del self._actions
-        if self._desk is not None:
-            self._desk.close()
-            self._desk = None
+        if self._task_services is not None:
+            self._task_services.close()
+            self._task_services = None
 
     def health(self) -> tuple[int, str, dict[str, object]]:
-        """Return whether the policies asked for are here."""
+        """Return whether the requested policies are here."""
         knowledge, now = self.server.knowledge, time.monotonic()
         values: dict[str, object] = {
             'answers': self._answers,
@@ -112,30 +117,32 @@ class Policy(LifelongNode):
             return WARN, self._refusal, values
         return OK, 'no knowledge yet' if knowledge is None else 'ready', values
 
-    def _on_knowledge(self, message: KnowledgeBase) -> None:
-        try:
-            self.server.set_knowledge(knowledge_from_msg(message))
-        except LpgftwError as error:
-            self._refuse(f'knowledge base dropped: {error}')
+    def _on_knowledge(self, message: Knowledge) -> None:
+        if not self.is_ours(message.run_id, 'knowledge'):
             return
-        self._look_again()
+        try:
+            self.server.set_knowledge(knowledge_from_msg(message, self._seal))
+        except Foreign as error:
+            self.note_foreign('knowledge', str(error))
+        except LpgftwError as error:
+            self._refuse(f'knowledge dropped: {error}')
+        else:
+            self._look_again()
 
     def _on_training(self, message: TaskPolicy) -> None:
+        if not self.is_ours(message.run_id, 'task_policy'):
+            return
         try:
-            spec = spec_from_msg(message.spec)
-            factors = factors_from_msg(message.factors, spec, sys.maxsize)
+            self.server.set_training(task_policy_from_msg(message, self._seal))
+        except Foreign as error:
+            self.note_foreign('task_policy', str(error))
         except LpgftwError as error:
             self._refuse(f'task policy dropped: {error}')
-            return
-        self.server.set_training(
-            TrainingPolicy(
-                message.factors.task, message.version, message.knowledge_version, factors
-            )
-        )
-        self._look_again()
+        else:
+            self._look_again()
 
     def _look_again(self) -> None:
-        """Let the thread see whether what it waits for has come."""
+        """Wake the thread, so that it sees new policies."""
         if self._thread is not None:
             self._observations.wake()
 
@@ -154,11 +161,11 @@ class Policy(LifelongNode):
             self.finish(1)
 
     def _answer_observations(self) -> None:
-        """Answer the newest observation; one whose policy is on its way waits for it."""
+        """Answer the newest observation; wait if its policy is on its way."""
         answer = Actions()
         while not self._closing.is_set():
             message = self._observations.take(IDLE_PERIOD)
-            if message is not None:
+            if message is not None and self.is_ours(message.key.run_id, 'observations'):
                 if self._waiting is None:  # the same question may come again
                     self._waiting_since = time.monotonic()
                 self._waiting = message
@@ -180,22 +187,19 @@ class Policy(LifelongNode):
             answer.refusal = ''
             self._answers += 1
         self._waiting = None
-        answer.task, answer.rollout_id = message.task, message.rollout_id
-        answer.step, answer.first = message.step, message.first
-        answer.policy_version = message.policy_version
-        answer.knowledge_version = message.knowledge_version
+        answer.key, answer.step, answer.first = message.key, message.step, message.first
+        stamp = answer.header.stamp
+        stamp.sec, stamp.nanosec = divmod(self.get_clock().now().nanoseconds, 1_000_000_000)
         answer.n, answer.dim = actions.shape
         answer.data = to_field(actions)
         self._actions.publish(answer)
 
 
 def _query(message: Observations) -> Query:
+    require_text('task', message.key.task)
+    require_count('first and n', message.first + message.n, MOST_TRAJECTORIES, least=1)
     return Query(
-        task=message.task,
-        policy_version=message.policy_version,
-        knowledge_version=message.knowledge_version,
-        seed=message.seed,
-        explore=message.explore,
+        key=key_from_msg(message.key),
         first=message.first,
         step=message.step,
         observations=from_field('observations', message.data, (message.n, message.dim)),

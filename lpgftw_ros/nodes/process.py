@@ -1,12 +1,17 @@
-"""Run nodes in this process until a signal, and end cleanly and soon."""
+"""Run nodes in this process until a signal, and end cleanly and quickly."""
 
 from collections.abc import Callable, Sequence
-import ctypes
+import contextlib
+import fcntl
+import logging
 import os
+import select
 import signal
 import socket
+import struct
 import sys
 import threading
+import time
 
 import rclpy
 from rclpy._rclpy_pybind11 import RCLError
@@ -15,18 +20,19 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
 
 from lpgftw_ros.errors import LpgftwError
+from lpgftw_ros.graph.supervisor import SUPERVISED_VARIABLE, transports
 from lpgftw_ros.nodes.lifecycle import LifelongNode
-from lpgftw_ros.nodes.transport import udp_only, UDP_ONLY_VARIABLE
 
-GRACE = 2.5  # s a node may take to end before it is made to
+GRACE = 2.5  # s a node may take to end before it is killed
+LAST_TURNS = 10
 PARENT_VARIABLE = 'LPGFTW_PARENT'
-_PR_SET_PDEATHSIG = 1
+GET_FLAGS, IS_UP = 0x8913, 1  # SIOCGIFFLAGS and IFF_UP of Linux
 
 
 class StopOnSignal:
-    """Turns SIGINT and SIGTERM into a wish to stop, seen at once by a waiting executor.
+    """Turns SIGINT and SIGTERM into a stop request that a waiting executor sees at once.
 
-    rclpy's own handlers end the context first, and then nothing can be published any more; a
+    rclpy's own handlers end the context first, and then nothing can be published any more. A
     Python handler alone waits until the executor's C code returns. So the signal's byte wakes a
     thread, and the thread wakes the executor.
     """
@@ -34,6 +40,8 @@ class StopOnSignal:
     def __init__(self, executor: SingleThreadedExecutor) -> None:
         self._executor = executor
         self._requested = threading.Event()
+        self.number = 0
+        """The signal that came."""
         self._ended = threading.Event()
         self._read, self._write = socket.socketpair()
         self._write.setblocking(False)
@@ -44,19 +52,19 @@ class StopOnSignal:
 
     @property
     def requested(self) -> bool:
-        """Whether the process is to end."""
+        """Whether the process should end."""
         return self._requested.is_set()
 
     def ended(self) -> None:
-        """Note that the end was clean; a second signal while Python leaves changes nothing."""
+        """Note a clean end; a second signal while Python exits changes nothing."""
         self._ended.set()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
 
     def _watch(self) -> None:
         wanted = (signal.SIGINT, signal.SIGTERM)
-        while not any(number in wanted for number in self._read.recv(16)):
-            pass
+        while self.number not in wanted:
+            self.number = next((n for n in self._read.recv(16) if n in wanted), 0)
         self._requested.set()
         self._executor.create_task(lambda: None)
         if not self._ended.wait(GRACE):
@@ -70,6 +78,7 @@ def run(
 ) -> int:
     """Host the nodes on one single-threaded executor; return the exit code."""
     follow_environment()
+    wait_for_loopback()
     try:
         rclpy.init(args=argv, signal_handler_options=SignalHandlerOptions.NO)
     except RCLError as error:
@@ -82,6 +91,7 @@ def run(
         for make in make_nodes:
             nodes.append(make())
             executor.add_node(nodes[-1])
+        relay_logging(nodes[0])
         while not stop.requested and all(node.exit_code is None for node in nodes):
             executor.spin_once()
     except LpgftwError as error:
@@ -93,25 +103,90 @@ def run(
         for node in reversed(nodes):
             if node.state != 'finalized':
                 node.trigger_shutdown()
+        _send_what_waits(executor)
+        for node in reversed(nodes):
             node.destroy_node()
         executor.shutdown(timeout_sec=0.5)
         rclpy.try_shutdown()
         stop.ended()
+    if stop.requested and all(node.exit_code is None for node in nodes):
+        return 128 + stop.number if os.environ.get(SUPERVISED_VARIABLE) else 0
     return max((node.exit_code or 0 for node in nodes), default=0)
 
 
+def wait_for_loopback(seconds: float = 30.0) -> None:
+    """Wait, for a while, until the loopback interface is up.
+
+    Fast DDS looks for its interfaces once: a node that starts while the loopback is down would
+    never hear another.
+    """
+    end = time.monotonic() + seconds
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        while time.monotonic() < end:
+            try:
+                answer = fcntl.ioctl(any_socket, GET_FLAGS, struct.pack('16sH14x', b'lo', 0))
+            except OSError:
+                return  # an interface of another name: not for us to judge
+            if struct.unpack_from('H', answer, 16)[0] & IS_UP:
+                return
+            time.sleep(0.05)
+
+
+def _send_what_waits(executor: SingleThreadedExecutor) -> None:
+    """Send the responses that became ready when the nodes ended."""
+    for _ in range(LAST_TURNS):
+        with contextlib.suppress(Exception):  # entities may be gone; nothing is left to save
+            executor.spin_once(timeout_sec=0.01)
+
+
+class _ToRosout(logging.Handler):
+    """Passes what the library logs on to a node's logger, and so to /rosout."""
+
+    def __init__(self, node: LifelongNode) -> None:
+        super().__init__(logging.INFO)
+        self._logger = node.get_logger().get_child('library')
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log one record at its level."""
+        text = self.format(record)
+        if record.levelno >= logging.ERROR:
+            self._logger.error(text)
+        elif record.levelno >= logging.WARNING:
+            self._logger.warning(text)
+        else:
+            self._logger.info(text)
+
+
+def relay_logging(node: LifelongNode) -> None:
+    """Show the library's log in /rosout."""
+    library = logging.getLogger('lpgftw_ros')
+    library.addHandler(_ToRosout(node))
+    library.setLevel(logging.INFO)
+    library.propagate = False
+
+
 def follow_environment() -> None:
-    """Do what the process that started us asked for; before `rclpy.init`."""
+    """Follow the environment set by the parent process; before `rclpy.init`."""
     end_with_parent()
-    if os.environ.get(UDP_ONLY_VARIABLE):
-        os.environ.update(udp_only(get_rmw_implementation_identifier(), os.environ))
+    os.environ.update(transports(get_rmw_implementation_identifier(), os.environ))
 
 
 def end_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the process that started us dies, so that none is left."""
+    """Send ourselves SIGTERM when the process that started us is gone.
+
+    It need not be our direct parent: a launch file may start nodes behind a prefix command.
+    """
     parent = os.environ.pop(PARENT_VARIABLE, '')
-    if not parent or not sys.platform.startswith('linux'):
+    if not parent or not hasattr(os, 'pidfd_open'):
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(parent):  # it died before we asked
+    try:
+        alive = os.pidfd_open(int(parent))
+    except ProcessLookupError:  # it died before we asked
         os.kill(os.getpid(), signal.SIGTERM)
+        return
+
+    def watch() -> None:
+        select.select([alive], [], [])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True, name='parent').start()

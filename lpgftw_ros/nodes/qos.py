@@ -1,5 +1,6 @@
 """Quality of service of every topic, in one place."""
 
+from rclpy.duration import Duration
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 
 LOCK_STEP = QoSProfile(
@@ -18,15 +19,43 @@ LATCHED = QoSProfile(
     reliability=ReliabilityPolicy.RELIABLE,
     durability=DurabilityPolicy.TRANSIENT_LOCAL,
 )
-"""State a late joiner needs: knowledge, policy in training, active task, status."""
+"""State that late subscribers need: knowledge, policy in training, active task, status."""
+
+LATCHED_AMONG_STRANGERS = QoSProfile(
+    history=HistoryPolicy.KEEP_LAST,
+    depth=20,
+    reliability=ReliabilityPolicy.RELIABLE,
+    durability=DurabilityPolicy.TRANSIENT_LOCAL,
+)
+"""As `LATCHED`, for subscribers that must not miss one: all publishers share a depth of 1."""
+
+FRAMES = QoSProfile(
+    history=HistoryPolicy.KEEP_LAST, depth=100, reliability=ReliabilityPolicy.RELIABLE
+)
+"""Transforms, as tf2 publishes them."""
 
 MEASUREMENT = QoSProfile(
     history=HistoryPolicy.KEEP_LAST, depth=5, reliability=ReliabilityPolicy.BEST_EFFORT
 )
-"""What an arm and its sensors send; as a subscription it hears every kind of sender."""
+"""Messages of an arm and its sensors; a subscription with it matches every publisher."""
 
 BUTTON = (BATCHES, MEASUREMENT, LATCHED)
-"""Subscriptions that together miss no message of a button, however it is sent."""
+"""Subscriptions that together receive a button from any kind of publisher."""
 
 SENSOR = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=5)
-"""What people watch."""
+"""Monitoring topics."""
+
+NEWEST = QoSProfile(
+    history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT
+)
+"""Poses for viewers: late ones are useless."""
+
+
+def short_lived(seconds: float) -> QoSProfile:
+    """Return `LOCK_STEP` for messages that are never delivered after this time."""
+    return QoSProfile(
+        history=HistoryPolicy.KEEP_LAST,
+        depth=1,
+        reliability=ReliabilityPolicy.RELIABLE,
+        lifespan=Duration(seconds=seconds),
+    )

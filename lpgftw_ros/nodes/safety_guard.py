@@ -10,49 +10,57 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces import msg
-from lpgftw_ros.deploy.contract import ContractMismatch, PolicyContract, require_match
-from lpgftw_ros.deploy.safe_motion import ANCHOR
-from lpgftw_ros.deploy.safety import SafetyGuard
-from lpgftw_ros.deploy.safety_report import Finding, Level, Mode, SafetyRefused
+from lpgftw_ros.deploy.export import ContractMismatch, PolicyContract, require_match
+from lpgftw_ros.deploy.safety.guard import SafetyGuard
+from lpgftw_ros.deploy.safety.motion import SHORTEST
+from lpgftw_ros.deploy.safety.report import Finding, Level, Mode, SafetyRefused
+from lpgftw_ros.deploy.safety.watch import SafeCommand
 from lpgftw_ros.errors import LpgftwError
+from lpgftw_ros.graph.parameters import GuardParameters
 from lpgftw_ros.nodes import qos
-from lpgftw_ros.nodes.arm_conversions import (
+from lpgftw_ros.nodes.arm_writer import ArmWriter, boot_time, require_real_time, TELL_PERIOD
+from lpgftw_ros.nodes.conversions import (
     arm_command_from_msg,
     contract_from_msg,
     joints_in_order,
     object_position,
+    seconds_of,
 )
-from lpgftw_ros.nodes.arm_parameters import GuardConfig
-from lpgftw_ros.nodes.arm_writer import ArmWriter, TELL_PERIOD
 from lpgftw_ros.nodes.lifecycle import ERROR, LifelongNode, OK, STEADY, WARN
 from lpgftw_ros.nodes.process import run
 from lpgftw_ros.nodes.serving import CONTRACT_PERIOD
 
-SHORTEST = 0.4
-"""Share of a period after which a velocity interface may be told something new."""
 STOP_REPEATS = 3
 CONTRACT_AGE = 3.0 * CONTRACT_PERIOD
-"""Seconds a contract counts after it was told; a policy tells its own again and again."""
+"""Seconds a contract stays valid; a policy repeats its own regularly."""
+LOOK_PERIOD = 0.04
+"""Seconds between two checks for other writers and of the contract's age."""
+
+
+def suspended() -> float:
+    """Return the seconds this machine was suspended, in which the steady clock stops."""
+    return boot_time() - time.monotonic()
 
 
 class SafetyGuardNode(LifelongNode):
     """Feeds the guard from topics and publishes what it allows; inactive, it sends nothing."""
 
-    config: GuardConfig
+    HEARS = ('arm_command', 'policy_contract')
+    config: GuardParameters
     _guard: SafetyGuard
     _contract: PolicyContract | None
 
     def __init__(self) -> None:
-        super().__init__('safety_guard', GuardConfig)
+        super().__init__('safety_guard', GuardParameters)
 
     def configure(self) -> None:
         """Read the limits, open topics and services."""
+        require_real_time(self)
         side = self._side = self.config.arm_side()
-        velocities = self.config.interface != 'trajectory'
-        self._shortest = side.limits.period * (SHORTEST if velocities else 1.0)
-        anchor, agreed = ANCHOR if velocities else 0.0, side.contract.hash
+        interface, agreed = self.config.interface, side.contract.hash
+        self._shortest = side.limits.period * (SHORTEST if interface != 'trajectory' else 1.0)
         self._guard = SafetyGuard(
-            side.limits, side.kinematics, agreed, side.control.period, anchor, self._shortest
+            side.limits, side.kinematics, agreed, side.control.period, interface, self._shortest
         )
         self._ticked, self._contract, self._told = 0.0, None, -CONTRACT_AGE
         self._writer = ArmWriter(self, self.config, side)
@@ -64,13 +72,8 @@ class SafetyGuardNode(LifelongNode):
             (msg.PolicyContract, 'policy_contract', self._on_contract, qos.LATCHED),
         )
         self._opened = [self.create_subscription(*each) for each in inputs]
-        quiet = SubscriptionEventCallbacks(use_default_callbacks=False)  # one of them always fits
-        self._opened += [
-            self.create_subscription(
-                Bool, 'emergency_stop', self._on_button, how, event_callbacks=quiet
-            )
-            for how in qos.BUTTON
-        ]
+        for button in self.config.stop_topics.split():
+            self._open_button(button)
         self._services_opened = [
             self.create_service(Trigger, '~/emergency_stop', self._on_stop),
             self.create_service(Trigger, '~/reset', self._on_reset),
@@ -78,35 +81,50 @@ class SafetyGuardNode(LifelongNode):
         self._timer = self.create_timer(side.limits.period, self._tick, clock=STEADY)
         self._early = self.create_timer(side.limits.period, self._tick_early, clock=STEADY)
         self._early.cancel()
+        self._looking = self.create_timer(LOOK_PERIOD, self._look_around, clock=STEADY)
         self._telling = self.create_timer(TELL_PERIOD, self._tell_again, clock=STEADY)
         self._writer.tell(self._guard.report)
 
+    def _open_button(self, button: str) -> None:
+        """Subscribe to one stop button, for any kind of publisher."""
+        quiet = SubscriptionEventCallbacks(use_default_callbacks=False)  # one of them always fits
+        for how in qos.BUTTON:
+            self._opened.append(
+                self.create_subscription(
+                    Bool,
+                    button,
+                    lambda message: self._on_button(button, message),
+                    how,
+                    event_callbacks=quiet,
+                )
+            )
+
     def activate(self) -> None:
-        """Get ready to move, if nothing speaks against it."""
+        """Get ready to move, if it is safe."""
         self._require_surroundings()
         self._guard.activate(time.monotonic())
         self._writer.tell(self._guard.report)
 
     def _require_surroundings(self) -> None:
-        """Raise unless the guard writes alone and the policy that is heard is the right one."""
+        """Raise unless the guard is the only writer and the agreed policy is there."""
         self._writer.require_alone()
-        silent = time.monotonic() - self._told > CONTRACT_AGE
-        if self._contract is not None and not silent:
+        if self._contract is not None and not self._contract_silent():
             require_match(self._side.contract, self._contract)
         elif self._side.contract.hash:
             raise ContractMismatch('no policy tells its contract on policy_contract')
 
+    def _contract_silent(self) -> bool:
+        return time.monotonic() - self._told > CONTRACT_AGE
+
     def deactivate(self) -> None:
-        """Ramp to a stop, say it several times, then fall silent."""
+        """Ramp to a stop, repeat it several times, then go silent."""
         if not hasattr(self, '_guard'):
             return
         self._guard.deactivate(time.monotonic())
         period, repeats = self._side.limits.period, 0
         time.sleep(max(0.0, self._ticked + self._shortest - time.monotonic()))
         while repeats < STOP_REPEATS:
-            command = self._guard.tick(time.monotonic())
-            repeats = 0 if command.moving else repeats + 1
-            self._writer.send(command, self._guard.sequence)
+            repeats = 0 if self._send().moving else repeats + 1
             time.sleep(period)
         self._writer.tell(self._guard.report)
 
@@ -118,13 +136,13 @@ class SafetyGuardNode(LifelongNode):
             self.destroy_subscription(subscription)
         for service in self._services_opened:
             self.destroy_service(service)
-        for timer in (self._timer, self._early, self._telling):
+        for timer in (self._timer, self._early, self._looking, self._telling):
             self.destroy_timer(timer)
         self._writer.close()
         del self._guard
 
     def health(self) -> tuple[int, str, dict[str, object]]:
-        """Return what the guard does and what it met so far."""
+        """Return the guard's state and its interventions so far."""
         if not hasattr(self, '_guard'):
             return OK, self.state, {}
         report = self._guard.report
@@ -134,16 +152,23 @@ class SafetyGuardNode(LifelongNode):
         return level, report.text, values
 
     def _on_joints(self, message: JointState) -> None:
-        joints = joints_in_order(message, self._side.arm.joints)
-        self._check(self._guard.joint_state(joints, time.monotonic()), 'joint state')
+        joints, stamp = joints_in_order(message, self._side.arm.joints), message.header.stamp
+        now = time.monotonic()
+        self._check(self._guard.joint_state(joints, now, seconds_of(stamp)), 'joint state')
 
     def _on_object(self, message: PoseStamped) -> None:
-        position = object_position(message, self.config.base_frame)
-        self._check(self._guard.object_pose(position, time.monotonic()), 'object pose')
+        if not self._in_base(message.header.frame_id, 'object pose'):
+            return
+        believed = self._guard.object_pose(object_position(message), time.monotonic())
+        self._check(believed, 'object pose')
 
     def _on_command(self, message: msg.ArmCommand) -> None:
+        if not self.is_ours(message.key.run_id, 'arm_command'):
+            return
         now = time.monotonic()
         deaf = self._guard.mode in (Mode.INACTIVE, Mode.LATCHED)
+        if not deaf and not self._in_base(message.header.frame_id, 'command'):
+            return
         command = arm_command_from_msg(message, self._side.arm.joints)
         self._check(self._guard.request(command, now) or deaf, 'command')
         if self.config.interface == 'trajectory':
@@ -154,14 +179,24 @@ class SafetyGuardNode(LifelongNode):
             self._early.timer_period_ns = int(early * 1e9)
             self._early.reset()
 
-    def _on_button(self, message: Bool) -> None:
-        self._guard.emergency_stop(message.data, time.monotonic())
+    def _on_button(self, button: str, message: Bool) -> None:
+        """Handle a button; if two nodes share a topic, a release may come from either."""
+        if message.data or self._senders(button) <= 1:
+            self._guard.emergency_stop(message.data, time.monotonic(), button)
         self._writer.tell(self._guard.report)
 
+    def _senders(self, topic: str) -> int:
+        """Return how many nodes publish a topic, whatever it is remapped to."""
+        return int(self.count_publishers(self.resolve_topic_name(topic)))
+
     def _on_deadman(self, message: Bool) -> None:
-        self._guard.deadman(message.data, time.monotonic())
+        """Handle the deadman; if two nodes publish it, neither can hold it."""
+        held = message.data and self._senders('deadman') <= 1
+        self._guard.deadman(held, time.monotonic())
 
     def _on_contract(self, message: msg.PolicyContract) -> None:
+        if not self.is_ours(message.run_id, 'policy_contract'):
+            return
         self._contract, self._told = contract_from_msg(message), time.monotonic()
         try:
             require_match(self._side.contract, self._contract)
@@ -169,6 +204,7 @@ class SafetyGuardNode(LifelongNode):
             self._latch('contract', str(mismatch))
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        """Stop at once; a call is an impulse, so `~/reset` alone clears it."""
         self._guard.latch(Finding('emergency_stop'), time.monotonic())
         self._writer.tell(self._guard.report)
         response.success, response.message = True, 'stopping; call reset to move again'
@@ -182,24 +218,42 @@ class SafetyGuardNode(LifelongNode):
             response.success, response.message = True, 'reset'
         except LpgftwError as refusal:
             response.message = str(refusal)
+            for button in self.config.stop_topics.split():
+                if (n := self._senders(button)) > 1:
+                    response.message += (
+                        f'; {n} nodes publish {button}, so none of them can release it: give '
+                        'each button a topic of its own in stop_topics'
+                    )
         self._writer.tell(self._guard.report)
         return response
 
-    def _check(self, believed: bool, what: str) -> None:
+    def _in_base(self, frame: str, what: str) -> bool:
+        """Return whether a message is in the frame of the arm base."""
+        return frame == self.config.base_frame or self._check(self._guard.drop('frame'), what)
+
+    def _check(self, believed: bool, what: str) -> bool:
         if not believed:
             why = self._guard.dropped
             self.get_logger().warning(f'{what} dropped: {why}', throttle_duration_sec=1.0)
+        return believed
 
-    def _tell_again(self) -> None:
-        """Look for other writers, and let everyone know that the guard is there."""
+    def _look_around(self) -> None:
+        """Stop if there is another writer, or if the agreed policy is gone."""
+        if not self.active:
+            return
         try:
             self._writer.require_alone()
         except SafetyRefused as found:
             self._latch('second_writer', str(found))
+        if self._side.contract.hash and self._contract_silent():
+            self._latch('contract', 'no policy tells its contract on policy_contract any more')
+
+    def _tell_again(self) -> None:
+        """Publish that the guard is alive."""
         self._writer.tell(self._guard.report, again=True)
 
     def _latch(self, code: str, why: str) -> None:
-        """Stop for something in the surroundings; not active, it is looked at on activation."""
+        """Stop because of something in the graph; an inactive guard checks it on activation."""
         if not self.active:
             return
         self._guard.latch(Finding(code), time.monotonic())
@@ -218,8 +272,17 @@ class SafetyGuardNode(LifelongNode):
         if not self.active or now - self._ticked < 0.9 * self._shortest:
             return
         self._ticked = now
-        self._writer.send(self._guard.tick(self._ticked), self._guard.sequence)
+        self._send()
         self._writer.tell(self._guard.report)
+
+    def _send(self) -> SafeCommand:
+        """Decide and tell the arm at once; what was decided too long ago is not sent."""
+        sent, gap = False, self._side.limits.longest_gap
+        while not sent:
+            before = boot_time() + gap
+            command = self._guard.tick(time.monotonic(), suspended())
+            sent = self._writer.send(command, self._guard.sequence, before)
+        return command
 
 
 def main() -> None:

@@ -1,7 +1,12 @@
-"""`sawyer_sim`: a joint-level Sawyer in MuJoCo behind the topics of a real arm's driver."""
+"""`sawyer_sim`: a joint-level Sawyer in MuJoCo with the topics of a real arm's driver.
+
+The arm moves in real time, whatever the machine does: each command counts from when it was sent,
+and a turn that comes late moves the arm as far as it had come by then. Only its reports are late.
+"""
 
 import sys
 import time
+from typing import Any
 
 from geometry_msgs.msg import PoseStamped, TwistStamped
 import mujoco
@@ -11,31 +16,32 @@ from std_msgs.msg import Bool, Float64, Float64MultiArray
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
-from lpgftw_ros.deploy.arm_plant import ArmPlant, PlantSettings
-from lpgftw_ros.deploy.arm_scene import ArmScene
-from lpgftw_ros.deploy.safety_watch import Reading
-from lpgftw_ros.deploy.sawyer_model import load_arm
+from lpgftw_ros.deploy.arm.plant import ArmPlant, ArmScene, PlantSettings
+from lpgftw_ros.deploy.arm.sawyer import load_arm
+from lpgftw_ros.deploy.safety.watch import Reading
 from lpgftw_ros.domains.suites import load_suite
+from lpgftw_ros.graph.parameters import SawyerSimParameters
 from lpgftw_ros.nodes import qos
-from lpgftw_ros.nodes.arm_conversions import COMMAND_TOPICS
-from lpgftw_ros.nodes.arm_parameters import SawyerSimConfig
+from lpgftw_ros.nodes.conversions import COMMAND_TOPICS, seconds_of
 from lpgftw_ros.nodes.lifecycle import LifelongNode, OK, STEADY
 from lpgftw_ros.nodes.process import run
 
 STEP = 0.01
 """s of simulated time per turn."""
-MOST = 0.05
+MOST = 0.5
 """s a turn may catch up; a machine that is slower than real time slows the arm down."""
+ORDERS = qos.FRAMES
+"""Deep enough for every command that comes while the simulator is kept waiting."""
 
 
 class SawyerSim(LifelongNode):
     """Steps the plant in real time and passes messages."""
 
-    config: SawyerSimConfig
+    config: SawyerSimParameters
     _plant: ArmPlant
 
     def __init__(self) -> None:
-        super().__init__('sawyer_sim', SawyerSimConfig)
+        super().__init__('sawyer_sim', SawyerSimParameters)
         self._behind = 0.0
 
     def configure(self) -> None:
@@ -47,9 +53,10 @@ class SawyerSim(LifelongNode):
         self._plant = ArmPlant(scene, self._arm, settings, config.seed)
         self._grip, self._behind, self._last = -1.0, 0.0, time.monotonic()
         topic, kind = COMMAND_TOPICS[config.interface]
-        take = getattr(self, f'_on_{config.interface}')
+        self._take = getattr(self, f'_on_{config.interface}')
+        self._orders = self.create_subscription(kind, topic, self._on_order, ORDERS)
         self._opened = [
-            self.create_subscription(kind, topic, take, qos.LOCK_STEP),
+            self._orders,
             self.create_subscription(Float64, 'gripper_command', self._on_grip, qos.LOCK_STEP),
         ]
         self._served = [
@@ -83,14 +90,17 @@ class SawyerSim(LifelongNode):
         if not self.active:
             self._last = time.monotonic()
             return
+        with self._orders.handle:
+            while taken := self._orders.handle.take_message(self._orders.msg_type, False):
+                self._on_order(*taken)
         now = time.monotonic()
         steps = min(round((now - self._last) / STEP), round(MOST / STEP))
         if steps == 0:
             return
         self._behind += max(0.0, now - self._last - MOST)
         self._last = max(self._last + steps * STEP, now - MOST)
-        for reading in self._plant.advance(steps * STEP):
-            self._publish(reading)
+        if readings := self._plant.advance(steps * STEP):
+            self._publish(readings[-1])  # a driver does not tell again what it measured before
 
     def _publish(self, reading: Reading) -> None:
         stamp = self.get_clock().now().to_msg()
@@ -115,19 +125,28 @@ class SawyerSim(LifelongNode):
     def _on_grip(self, message: Float64) -> None:
         self._grip = message.data
 
-    def _on_velocity(self, message: Float64MultiArray) -> None:
-        if len(message.data) == len(self._arm.joints):
-            self._plant.command(np.array(message.data), self._grip)
+    def _on_order(self, message: Any, info: dict[str, int]) -> None:
+        """Obey a command from the moment it was sent."""
+        ago = max(0.0, time.time() - 1e-9 * info['source_timestamp'])
+        self._take(message, time.monotonic() - ago - self._last, ago)
 
-    def _on_trajectory(self, message: JointTrajectory) -> None:
+    def _on_velocity(self, message: Float64MultiArray, ahead: float, ago: float) -> None:
+        if len(message.data) == len(self._arm.joints):
+            self._plant.command(np.array(message.data), self._grip, ahead)
+
+    def _on_trajectory(self, message: JointTrajectory, ahead: float, ago: float) -> None:
         if not message.points or tuple(message.joint_names) != self._arm.joints:
             return
         point = message.points[-1]
         seconds = point.time_from_start.sec + 1e-9 * point.time_from_start.nanosec
-        self._plant.follow(np.array(point.positions), seconds, self._grip)
+        self._plant.follow(np.array(point.positions), seconds, self._grip, ahead)
 
-    def _on_twist(self, message: TwistStamped) -> None:
-        """Do what MoveIt Servo does: hand velocity to joint velocities, damped."""
+    def _on_twist(self, message: TwistStamped, ahead: float, ago: float) -> None:
+        """Do what MoveIt Servo does: hand velocity to joint velocities, damped; nothing old."""
+        stamp = message.header.stamp
+        sent = self.get_clock().now().nanoseconds * 1e-9 - ago
+        if sent - (seconds_of(stamp) or 0.0) > self.config.command_timeout:
+            return
         scene, n = self._plant.scene, len(self._arm.joints)
         jacobian = np.empty((6, scene.model.nv))
         hand = scene.model.body(self._arm.hand).id
@@ -135,10 +154,10 @@ class SawyerSim(LifelongNode):
         v, w = message.twist.linear, message.twist.angular
         wanted, own = np.array([v.x, v.y, v.z, w.x, w.y, w.z]), jacobian[:, :n]
         damped = own @ own.T + 1e-4 * np.eye(6)
-        self._plant.command(own.T @ np.linalg.solve(damped, wanted), self._grip)
+        self._plant.command(own.T @ np.linalg.solve(damped, wanted), self._grip, ahead)
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        """Put arm and objects back at once; no guard likes to see this while it is active."""
+        """Put arm and objects back at once; an active guard stops because of the jump."""
         self._plant.reset(self.config.seed)
         response.success, response.message = True, 'arm and objects are where they began'
         return response

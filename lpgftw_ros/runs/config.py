@@ -1,7 +1,7 @@
 """The complete settings of a run: one frozen dataclass, filled from presets and overrides."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, Field, field, fields
 import re
 from typing import Any
 
@@ -9,38 +9,11 @@ import yaml
 
 from lpgftw_ros.domains.suites import load_suite, Suite
 from lpgftw_ros.errors import InvalidConfig, UnknownName
-from lpgftw_ros.learning.config import check_settings, configure, setting
+from lpgftw_ros.learning.config import configure
 from lpgftw_ros.learning.registry import LEARNERS
 from lpgftw_ros.resources import data_folder
-
-FORMAT = 1
-"""Number of the run-folder format; a folder of another number is refused."""
-PRESETS = ('published', 'paper')
-"""Whose equations: those of the authors' code, which the numbers are from, or of the text."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoopConfig:
-    """How long each task is learned and how it is measured."""
-
-    seed: int = setting(50, 'root of all random numbers', min=0, max=2**31 - 1)
-    iterations: int = setting(50, 'policy steps per task (N)', min=0, max=100_000)
-    trajectories: int = setting(10, 'trajectories per policy step', min=1, max=10_000)
-    update_trajectories: int = setting(
-        10, 'extra trajectories for the gradient and curvature of the update', min=1, max=10_000
-    )
-    evaluation_episodes: int = setting(
-        10, 'mean-action episodes per evaluation where resets are random', min=1, max=10_000
-    )
-    stochastic_episodes: int = setting(
-        10, 'episodes with exploration at tune and final', min=0, max=10_000
-    )
-    matrix: bool = setting(False, 'after each task evaluate all tasks met so far')
-    threads: int = setting(1, 'BLAS and torch threads of the learner', min=1, max=64)
-
-    def __post_init__(self) -> None:
-        """Reject values outside their range."""
-        check_settings(self)
+from lpgftw_ros.runs.settings import LoopConfig, PRESETS, ShapeConfig
+from lpgftw_ros.runs.storage import FORMAT, READABLE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,12 +23,19 @@ class RunConfig:
     suite: str
     learner: str
     tasks: tuple[str, ...]
-    """Tasks in the order they are met; repeats are revisits."""
+    """Tasks in order; repeats are revisits."""
     hidden: tuple[int, ...]
     """Widths of the policy: none (linear) or two."""
     loop: LoopConfig
     method: Mapping[str, Any]
     """Settings of the learner, complete."""
+    suite_copy: str = field(default='', compare=False)
+    """The run folder's own copy of the suite, once there is one."""
+
+    @property
+    def suite_source(self) -> str:
+        """Where the suite is read from: the run's own copy, else its name or file."""
+        return self.suite_copy or self.suite
 
     @property
     def method_name(self) -> str:
@@ -80,10 +60,15 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> 'RunConfig':
-        """Read what `to_dict` wrote; settings that are newer than it have their defaults."""
+        """Read what `to_dict` wrote; settings it does not have yet get their defaults."""
         values = dict(values)
-        if (found := values.pop('format', None)) != FORMAT:
-            raise InvalidConfig(f'this run folder has format {found}, expected {FORMAT}')
+        if (found := values.pop('format', None)) not in READABLE:
+            known = ' and '.join(map(str, READABLE))
+            raise InvalidConfig(
+                f'this run folder has format {found}, this version reads {known}; '
+                f'use the version of lpgftw that made it'
+            )
+        values.pop('run', None)
         try:
             values['tasks'], values['hidden'] = tuple(values['tasks']), tuple(values['hidden'])
             values['loop'] = configure(LoopConfig, values['loop'])
@@ -104,6 +89,14 @@ def learner_names() -> tuple[str, ...]:
     return (*LEARNERS, 'ewc-h')
 
 
+def setting_fields(learner: str) -> dict[str, 'Field[Any]']:
+    """Return the declaration of everything `--set` takes for a learner, by its plain name."""
+    if learner not in learner_names():
+        raise UnknownName('learner', learner, learner_names())
+    kinds: tuple[Any, ...] = (ShapeConfig, LoopConfig, LEARNERS[method_of(learner)][0])
+    return {item.name: item for kind in kinds for item in fields(kind)}
+
+
 def resolve(
     suite_name: str,
     learner: str,
@@ -112,7 +105,7 @@ def resolve(
     tasks: str | None = None,
     preset: str = 'published',
 ) -> RunConfig:
-    """Build the configuration of a run: defaults, then the suite's preset, then overrides.
+    """Build the configuration of a run: defaults, preset and settings of the suite, overrides.
 
     `overrides` holds settings of the run or of the learner under their plain names; strings are
     read as the type of the setting. `tasks` is a count or a comma-separated list of names.
@@ -122,7 +115,8 @@ def resolve(
     suite = load_suite(suite_name)
     method_type = LEARNERS[method_of(learner)][0]
     settings: dict[str, Any] = {'hidden': suite.hidden}
-    for layer in (*preset_layers(suite.name, learner, preset), dict(overrides or {})):
+    layers = preset_layers(suite.name, learner, preset)
+    for layer in (*layers, suite.settings, dict(overrides or {})):
         settings |= layer
     if method_of(learner) == 'pg-ella':
         settings['iterations'] = 0

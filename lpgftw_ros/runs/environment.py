@@ -1,4 +1,4 @@
-"""What the numbers of a run depend on beside its configuration: libraries, BLAS, processor."""
+"""What the numbers of a run depend on besides its settings: libraries, BLAS, processor."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from lpgftw_ros import __version__
+from lpgftw_ros import __version__, ARITHMETIC
+from lpgftw_ros.arithmetic import THREAD_VARIABLES
 
-_THREAD_VARIABLES = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
 _PACKAGES = ('numpy', 'scipy', 'torch', 'gymnasium', 'mujoco', 'metaworld')
 
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Return the versions of this package, Python and the libraries that make the numbers."""
+    """Return the versions of this package, Python and the numerical libraries."""
     found = {'lpgftw_ros': __version__, 'python': platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -36,12 +36,14 @@ def library_fingerprint() -> dict[str, Any]:
         for pool in threadpool_info()
         if pool['user_api'] == 'blas'
     )
-    features = np.show_config(mode='dicts')['SIMD Extensions']['found']  # type: ignore[index]
+    extensions = np.show_config(mode='dicts')['SIMD Extensions']  # type: ignore[index]
     return {
         'versions': versions(),
+        'arithmetic': ARITHMETIC,
         'blas': blas,
+        'libc': ' '.join(platform.libc_ver()),
         'machine': platform.machine(),
-        'cpu_features': sorted(features),
+        'cpu_features': sorted(extensions.get('found', ())),
     }
 
 
@@ -65,7 +67,7 @@ def limit_threads(count: int) -> None:
 
     numpy and scipy each bring a BLAS; one that is loaded later reads the environment.
     """
-    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(count)))
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(count)))
     threadpool_limits(limits=count)
     if 'torch' in sys.modules:
         sys.modules['torch'].set_num_threads(count)

@@ -1,43 +1,54 @@
-"""The lifelong loop, once, without input or output of its own.
+"""The lifelong loop, without input or output of its own.
 
-`next_request` says which trajectories are needed next; whoever drives the loop (a process of its
-own or the ROS graph) samples them and calls `feed`. Between the two, `run_background` may run in
+`next_request` says which trajectories are needed next; the driver (one process, or the ROS
+graph) samples them and calls `feed`. Between the two, `run_background` may run in
 another thread: it fits the value function while the next rollout is sampled.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+import zlib
 
 from lpgftw_ros.errors import LearnerMisuse
-from lpgftw_ros.learning.batch import Batch
-from lpgftw_ros.learning.learner import Learner
+from lpgftw_ros.learning.adaptive.recognise import Verdict
+from lpgftw_ros.learning.arrays import Batch
+from lpgftw_ros.learning.learner import Learner, Probe
 from lpgftw_ros.learning.policies import PolicySnapshot
 from lpgftw_ros.learning.randomness import derive_seed, Purpose
 from lpgftw_ros.runs.config import RunConfig
-from lpgftw_ros.runs.records import iteration_row, score, update_row
-from lpgftw_ros.runs.requests import Collect, Done, Evaluate, Idle, Request
+from lpgftw_ros.runs.records import iteration_row, probe_row, score, update_row
+from lpgftw_ros.runs.stages import evaluations, MATRIX
 from lpgftw_ros.runs.visits import (
+    chosen_evaluations,
+    Collect,
+    Done,
+    Evaluate,
     evaluation_seed,
+    evaluation_stage,
+    Idle,
     program_length,
+    Request,
     Stage,
     stage_at,
     Visit,
     VisitState,
 )
 
-FINAL_STAGES = ('final', 'final_stochastic')
+FINAL_STAGES = tuple(one.name for one in evaluations('end'))
 
 
 class Lifelong:
-    """Meet one task after another: improve, fold in, measure."""
+    """Learn one task after another: improve, fold in, measure."""
 
     def __init__(
         self, config: RunConfig, learner: Learner, deterministic: Mapping[str, bool]
     ) -> None:
-        """Queue the tasks of `config`; `deterministic` says which tasks always reset alike."""
+        """Queue the tasks of `config`; `deterministic` names the tasks with one reset state."""
         self.config = config
         self.learner = learner
         self.visits: list[Visit] = []
+        self.sequence: list[str] = list(config.tasks)
+        """All tasks of the lifetime, including those added later."""
         self.queue: list[str] = list(config.tasks)
         self.held = False
         self.total_steps = 0
@@ -57,27 +68,33 @@ class Lifelong:
         if self._current is None and self.queue:
             self._begin(self.queue.pop(0))
         if self._current is not None:
-            return self._stage_request(self.visits[self._current])
+            visit = self.visits[self._current]
+            probe = self.learner.wants()
+            if probe is not None:
+                return self.probe_request(probe, visit.number)
+            return self._stage_request(visit)
         if not self.visits:
             return Idle(held=False)
         return self._final_request() or Done()
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to do: all that was begun is measured."""
+        """Whether nothing is left to do."""
         busy = self._current is not None or bool(self.queue)
         return bool(self.visits) and not busy and self._final_request() is None
 
     @property
     def complete(self) -> bool:
-        """Whether also every task of the sequence is learned, and none is parked."""
+        """Whether every task of the sequence is learned and none is parked."""
         learned = {visit.task for visit in self.visits if visit.state == 'finished'}
         parked = any(visit.state == 'parked' for visit in self.visits)
-        return self.done and not parked and set(self.config.tasks) <= learned
+        return self.done and not parked and set(self.sequence) <= learned
 
     def policy(self, request: Request) -> PolicySnapshot:
-        """Return the policy a request is to be answered with."""
+        """Return the policy that answers a request."""
         knowledge = self.learner.knowledge()
+        if isinstance(request, Collect) and request.factors is not None:
+            return knowledge.compose(request.factors)
         if request.running:
             return knowledge.compose(self.learner.factors())
         return knowledge.policy(request.task)
@@ -87,7 +104,7 @@ class Lifelong:
         self.run_background()
         request = self.next_request()
         if isinstance(request, Idle | Done):
-            raise LearnerMisuse('trajectories were fed that nobody asked for')
+            raise LearnerMisuse('trajectories were fed without a request')
         if isinstance(request, Evaluate):
             self._record_score(request, batch)
         else:
@@ -99,38 +116,47 @@ class Lifelong:
             return
         row, self._unfitted = self._unfitted, None
         report = self.learner.fit_values()
-        row['value_error'] = report.error_after
+        row.update(report.measures)
         row['timing']['value'] = report.seconds
         self._rows.append(row)
         self._iteration_done = True
 
-    # -- what the driver has to write down -----------------------------------------------
+    # -- what the driver writes -----------------------------------------------
 
     def take_rows(self) -> list[dict[str, Any]]:
         """Return the metrics rows that became complete since the last call."""
         rows, self._rows = self._rows, []
         return rows
 
-    def take_changes(self) -> tuple[bool, bool]:
-        """Return whether an iteration and whether the shared knowledge is to be saved."""
-        changes = (self._iteration_done, self._base_changed)
+    @property
+    def changes(self) -> tuple[bool, bool]:
+        """Whether to save an iteration, and whether to save the shared knowledge.
+
+        Nothing is saved while a value fit is due: its data are not part of the state.
+        """
+        fitted = self._unfitted is None
+        return fitted and self._iteration_done, fitted and self._base_changed
+
+    def forget_changes(self) -> None:
+        """Mark everything as saved."""
         self._iteration_done = self._base_changed = False
-        return changes
 
     def progress(self) -> dict[str, Any]:
         """Return where the loop stands, as plain values."""
         return {
             'visits': [visit.to_dict() for visit in self.visits],
             'queue': list(self.queue),
+            'sequence': list(self.sequence),
             'current': self._current,
             'held': self.held,
             'total_steps': self.total_steps,
         }
 
     def restore(self, progress: Mapping[str, Any]) -> None:
-        """Take up what `progress` described; the learner's state is loaded separately."""
+        """Restore what `progress` returned; the learner's state is loaded separately."""
         self.visits = [Visit.from_dict(visit) for visit in progress['visits']]
         self.queue = list(progress['queue'])
+        self.sequence = list(progress.get('sequence', self.config.tasks))
         self._current = progress['current']
         self.held = progress['held']
         self.total_steps = progress['total_steps']
@@ -145,7 +171,8 @@ class Lifelong:
     def learn(self, task: str, iterations: int = 0, trajectories: int = 0) -> None:
         """Learn this task now; a running one is parked and comes next in the queue.
 
-        Other numbers of iterations and trajectories than configured hold for this visit.
+        Numbers of iterations and trajectories that differ from the settings hold for this visit
+        only.
         """
         self.held = False
         if self.current is not None and self.learner.running == task:
@@ -155,6 +182,26 @@ class Lifelong:
         self._begin(task, iterations, trajectories)
         if task in self.queue:
             self.queue.remove(task)
+
+    def extend(self, tasks: Iterable[str]) -> None:
+        """Append tasks to the queue; a task learned before is a revisit."""
+        added = list(tasks)
+        self.sequence += added
+        self.queue += added
+        self._iteration_done = True
+
+    def recognise(self, task: str, collect: Callable[[Collect], Batch]) -> Verdict:
+        """Tell which known task the environment of `task` is; its name is not used.
+
+        `collect` answers requests. The steps count in the total.
+        """
+        inquiry = self.learner.recognise(task)
+        while (probe := inquiry.probe) is not None:
+            batch = collect(self.probe_request(probe, -1, inquiry.against))
+            inquiry.answer(batch)
+            self.total_steps += batch.n_steps
+        self._iteration_done = True
+        return inquiry.verdict
 
     def hold(self) -> None:
         """Park the running task and wait; `release` goes on with it."""
@@ -166,7 +213,7 @@ class Lifelong:
         self.held = False
 
     def drop(self) -> None:
-        """Cancel the running visit; a revisited task is as before."""
+        """Cancel the running visit; a revisited task returns to its old state."""
         self._leave('cancelled', self.learner.cancel_task)
 
     def set_aside(self) -> None:
@@ -174,11 +221,12 @@ class Lifelong:
         self._leave('parked', self.learner.park_task)
 
     def forget_progress(self) -> None:
-        """Note that all that was learned is another's now: no parked visit can go on."""
+        """Note that the knowledge was replaced: no parked visit can continue."""
         for visit in self.visits:
             if visit.state == 'parked':
                 visit.state = 'cancelled'
             visit.forget(FINAL_STAGES)
+        self._iteration_done = self._base_changed = True
 
     def _set_back(self) -> None:
         """Park the running task; it comes next in the queue."""
@@ -188,7 +236,7 @@ class Lifelong:
             self.queue.insert(0, running)
 
     def _leave(self, state: VisitState, leave_task: Callable[[], None]) -> None:
-        """End the running visit; one whose task is folded in only lacks measurements."""
+        """End the running visit; if its task is folded in, only evaluations are lost."""
         self.run_background()
         if self._current is None:
             return
@@ -203,7 +251,7 @@ class Lifelong:
     # -- one visit -----------------------------------------------------------------------
 
     def _begin(self, task: str, iterations: int = 0, trajectories: int = 0) -> None:
-        """Start a visit, or go on with a parked one."""
+        """Start a visit, or continue a parked one."""
         parked = [v for v in self.visits if v.task == task and v.state == 'parked']
         if parked:
             visit = parked[0]
@@ -236,6 +284,25 @@ class Lifelong:
             count = visit.trajectories
         return Collect(visit.task, count, seed, visit.number, stage)
 
+    def probe_request(self, probe: Probe, visit: int, numbers_of: str = '') -> Collect:
+        """Return the request of a probe; all probes of a task share their random numbers.
+
+        `numbers_of` names another task whose random numbers are taken.
+        """
+        path = zlib.crc32((numbers_of or probe.task).encode()), int(probe.explore)
+        seed = derive_seed(self.config.loop.seed, Purpose.PROBE, *path)
+        stage = Stage('probe', 'probe', task=probe.task, explore=probe.explore, running=False)
+        return Collect(
+            probe.task,
+            probe.n_trajectories,
+            seed,
+            visit,
+            stage,
+            explore=probe.explore,
+            running=False,
+            factors=probe.factors,
+        )
+
     def _evaluation(self, task: str, visit: int, stage: Stage) -> Evaluate:
         seed = evaluation_seed(self.config.loop.seed, task)
         if stage.explore:
@@ -248,13 +315,9 @@ class Lifelong:
         for visit in self.visits:
             if visit.state != 'finished' or self.learner.phase(visit.task) != 'finished':
                 continue
-            for name in FINAL_STAGES:
-                explore = name == 'final_stochastic'
-                if explore and not self.config.loop.stochastic_episodes:
-                    continue
-                if name not in visit.scores:
-                    stage = Stage(name, 'evaluate', explore=explore, running=False)
-                    return self._evaluation(visit.task, visit.number, stage)
+            for one in chosen_evaluations(self.config, 'end'):
+                if one.name not in visit.scores:
+                    return self._evaluation(visit.task, visit.number, evaluation_stage(one))
         return None
 
     def _record_score(self, request: Evaluate, batch: Batch) -> None:
@@ -264,7 +327,7 @@ class Lifelong:
                 if other.task == request.task:
                     other.scores[request.stage.name] = result
             return
-        if request.stage.name == 'matrix':
+        if request.stage.name == MATRIX:
             visit.matrix[request.task] = result
         else:
             visit.scores[request.stage.name] = result
@@ -273,11 +336,15 @@ class Lifelong:
     def _learn(self, visit: Visit, stage: Stage, batch: Batch, sampling_seconds: float) -> None:
         visit.steps += batch.n_steps
         self.total_steps += batch.n_steps
+        if stage.kind == 'probe':
+            self._learn_probe(visit, batch, sampling_seconds)
+            return
         if stage.kind == 'iterate':
             report = self.learner.improve(batch)
             row = iteration_row(visit, stage, batch, report, self.total_steps)
             self._base_changed |= report.knowledge_updated
             self._unfitted = row
+            visit.follow(self.learner.plan)
         else:
             finish = self.learner.finish_task(batch)
             row = update_row(visit, batch, finish, self.total_steps)
@@ -286,6 +353,18 @@ class Lifelong:
             self._iteration_done = self._base_changed = True
         row['timing']['sampling'] = sampling_seconds
         self._advance(visit)
+
+    def _learn_probe(self, visit: Visit, batch: Batch, sampling_seconds: float) -> None:
+        """Pass on a probe; the state is saved when the last probe of a series is settled."""
+        probe = self.learner.wants()
+        assert probe is not None
+        found = self.learner.probed(batch)
+        visit.probes += 1
+        row = probe_row(visit, probe, batch, found, self.total_steps)
+        row['timing']['sampling'] = sampling_seconds
+        self._rows.append(row)
+        if self.learner.wants() is None:
+            self._iteration_done = self._base_changed = True
 
     def _advance(self, visit: Visit) -> None:
         visit.position += 1

@@ -1,15 +1,16 @@
-"""What a run writes down: metrics rows, scores and the summary."""
+"""What a run records: metrics rows, scores and the summary."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lpgftw_ros.learning.batch import Batch
-from lpgftw_ros.learning.learner import FinishReport, StepReport
+from lpgftw_ros.learning.arrays import Batch
+from lpgftw_ros.learning.learner import FinishReport, Probe, StepReport, VALUE_ERROR
 from lpgftw_ros.learning.policies import Knowledge
-from lpgftw_ros.runs.config import FORMAT, RunConfig
+from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.stages import STAGES
+from lpgftw_ros.runs.storage import FORMAT
 from lpgftw_ros.runs.visits import Stage, Visit
 
 
@@ -44,14 +45,11 @@ def iteration_row(
     """Return the metrics of one policy step; the value fit adds its part later."""
     return {
         **_batch_row('iteration', visit, stage.iteration, batch, total_steps),
-        'kl': report.kl,
-        'step_length': report.step_length,
-        'refused_steps': report.refused_steps,
-        'gradient_norm': report.gradient_norm,
-        'value_error': None,
+        **report.measures,
+        VALUE_ERROR: None,
         'timing': {
             'sampling': 0.0,
-            'policy': report.seconds - report.knowledge_seconds,
+            'policy': report.seconds,
             'value': 0.0,
             'knowledge': report.knowledge_seconds,
         },
@@ -62,15 +60,26 @@ def update_row(visit: Visit, batch: Batch, report: FinishReport, total: int) -> 
     """Return the metrics of folding a task into the shared knowledge."""
     return {
         **_batch_row('update', visit, visit.iterations, batch, total),
-        'basis_change': report.basis_change,
-        'parameter_change': report.parameter_change,
-        'columns': report.columns,
+        **report.measures,
         'timing': {
             'sampling': 0.0,
             'policy': 0.0,
             'value': 0.0,
             'knowledge': report.seconds,
         },
+    }
+
+
+def probe_row(
+    visit: Visit, probe: Probe, batch: Batch, found: Mapping[str, float], total: int
+) -> dict[str, Any]:
+    """Return the metrics of trajectories a learner asked for; `task` is theirs."""
+    return {
+        **_batch_row('probe', visit, visit.finished_iterations, batch, total),
+        'task': probe.task,
+        'purpose': probe.purpose,
+        **found,
+        'timing': {'sampling': 0.0, 'policy': 0.0, 'value': 0.0, 'knowledge': 0.0},
     }
 
 
@@ -117,10 +126,9 @@ def summary(
 
 
 def count_parameters(knowledge: Knowledge) -> int:
-    """Return how many numbers all policies take together.
+    """Return how many numbers all policies need together.
 
-    What all tasks have in common counts once: a shared sigma; an s of one that never changes not
-    at all.
+    A shared sigma counts once; an s that is always one does not count.
     """
     tasks = knowledge.tasks.values()
     count = knowledge.basis.size + sum(factors.head.size for factors in tasks)

@@ -8,29 +8,27 @@ from types import TracebackType
 from typing import Any
 
 from lpgftw_ros.domains.suites import load_suite
-from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.learner import Learner
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 from lpgftw_ros.learning.randomness import derive_seed, Purpose
 from lpgftw_ros.learning.registry import make_learner
-from lpgftw_ros.runs.checkpoints import CheckpointStore, learner_part
+from lpgftw_ros.runs.checkpoints import CheckpointStore, read_shared, SHARED, write_knowledge
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.environment import fingerprint_differences, library_fingerprint, versions
-from lpgftw_ros.runs.folder import RunFolder
-from lpgftw_ros.runs.knowledge_files import knowledge_arrays, knowledge_info
+from lpgftw_ros.runs.folder import require_unchanged, RunFolder
 from lpgftw_ros.runs.lifelong import Lifelong
 from lpgftw_ros.runs.records import count_parameters, summary
-from lpgftw_ros.runs.requests import Done, Evaluate, Idle, Request
-from lpgftw_ros.runs.storage import read_arrays, write_arrays
+from lpgftw_ros.runs.visits import Done, Evaluate, Idle, Request
 
 log = logging.getLogger(__name__)
 PHASES = ('sampling', 'policy', 'value', 'knowledge', 'evaluation')
 
 
 class Session:
-    """A run that survives being killed: everything finished is on disk.
+    """A run that survives a kill: everything finished is on disk.
 
-    Drivers call `next_request`, `background` (beside sampling) and `feed`.
+    Drivers call `next_request`, `background` (during sampling) and `feed`.
     """
 
     def __init__(
@@ -41,13 +39,13 @@ class Session:
         spec: PolicySpec,
         resume: bool = False,
         source: Mapping[str, PolicySnapshot] | None = None,
+        knowledge: Path | None = None,
         on_row: Callable[[dict[str, Any]], None] = lambda row: None,
     ) -> None:
-        """Open the run folder and take up the newest whole checkpoint if there is one."""
-        suite = load_suite(config.suite)
-        self.config = config
+        """Open the run folder and load the newest whole checkpoint if there is one."""
         self.spec = spec
         self.folder = RunFolder(out, config, resume=resume)
+        self.config = self.folder.config
         self.resumed = False
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self._started = time.monotonic()
@@ -56,31 +54,41 @@ class Session:
         self.last_rows: dict[int, dict[str, Any]] = {}
         """Visit -> its last row since this process began."""
         self._on_row = on_row
+        self._told: set[tuple[int, str]] = set()
         self._physics: dict[str, str] = {}
+        self._unwritten: list[dict[str, Any]] = []
+        """Rows that wait for their checkpoint."""
         try:
+            suite = load_suite(self.config.suite_source)
             seed = derive_seed(config.loop.seed, Purpose.POLICY_INIT)
             self.learner: Learner = make_learner(
                 config.method_name, spec, config.method, seed=seed, source=source
             )
             fixed = {task.name: task.deterministic_resets for task in suite.tasks}
             self.lifelong = Lifelong(config, self.learner, fixed)
-            self.store = CheckpointStore(self.folder.checkpoints)
-            self._take_up()
+            self.store = CheckpointStore(self.folder.checkpoints, self.folder.identity)
+            self._take_up(knowledge)
         except BaseException:
             self.folder.close()
             raise
 
-    def _take_up(self) -> None:
-        info = self.store.load(self.learner)
-        if info is not None:
+    def _take_up(self, knowledge: Path | None) -> None:
+        found = self.store.load(self.learner)
+        if found is None:
+            self.folder.open_metrics(None)
+            self.store.save_base(self.learner)
+            if knowledge is not None:
+                self.import_knowledge(knowledge)
+        else:
+            require_unchanged(found.base.get('decided_by', {}), self.store.run)
+            info = found.info
+            self.folder.open_metrics(info.get('metrics') or {'size': info['metrics_size']})
+            self.store.settle()
             self.lifelong.restore(info['progress'])
+            self._tell_scores(silently=True)
             self.seconds |= info['seconds']
             self._earlier = info['wall']
-            self.folder.truncate_metrics(info['metrics_size'])
             self.resumed = True
-        else:
-            self.folder.truncate_metrics(0)
-            self.store.save_base(self.learner)
         self._note_fingerprint()
         self.write_summary()
 
@@ -95,7 +103,7 @@ class Session:
         return self.lifelong.policy(request)
 
     def background(self) -> None:
-        """Do what may overlap with sampling, and save it."""
+        """Do the work that may overlap with sampling, and save it."""
         self.lifelong.run_background()
         self.save()
 
@@ -113,54 +121,66 @@ class Session:
         self.folder.close()
 
     def export_knowledge(self, path: Path) -> None:
-        """Write all that was learned to one file; `import_knowledge` takes it up."""
-        learner = self.learner
-        arrays = learner.state(('base', 'models', 'replay'))
-        knowledge = learner.knowledge()
-        info = {'method': self.config.method_name, **knowledge_info(knowledge)}
-        write_arrays(path, arrays | knowledge_arrays(knowledge), info)
+        """Write everything learned to one file; `import_knowledge` reads it."""
+        write_knowledge(path, self.learner.state(SHARED), self.folder.identity)
 
     def import_knowledge(self, path: Path) -> None:
-        """Replace what was learned by that of a file or run folder; nothing may be running."""
-        if path.is_dir():
-            shared = CheckpointStore(path / 'checkpoints').read_shared()
-        else:
-            shared = learner_part(read_arrays(path)[0])
-        self.learner.adopt(shared)
+        """Replace everything learned by that of a file or run folder; no task may be running."""
+        self.learner.adopt(read_shared(path)[0])
         self.lifelong.forget_progress()
-        self.store.save_base(self.learner)
-        self.store.save_iteration(self.learner, self._info())
+        self.save()
 
     # -- writing -------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write down whatever is finished and not on disk yet."""
-        rows = self.lifelong.take_rows()
-        for row in rows:
-            row['timing']['wall'] = round(self.wall, 3)
-            for phase in ('policy', 'value', 'knowledge'):
-                self.seconds[phase] += row['timing'][phase]
-            self.last_row = self.last_rows[row['visit']] = row
-            self._on_row(row)
-        self.folder.append_metrics(rows)
-        iteration_done, base_changed = self.lifelong.take_changes()
-        if base_changed:
-            self.store.save_base(self.learner)
-        if iteration_done or base_changed:
-            self.store.save_iteration(self.learner, self._info())
-        self.write_summary()
+        """Write everything that is finished and not on disk yet.
 
-    def _info(self) -> dict[str, object]:
-        return {
-            'progress': self.lifelong.progress(),
-            'metrics_size': self.folder.metrics_size,
-            'seconds': self.seconds,
-            'wall': self.wall,
-        }
+        Data are dropped from memory only after they are written. After a failed write the state on
+        disk is the last complete one, and the next call writes all that is missing.
+        """
+        for row in self.lifelong.take_rows():
+            self._note_row(row)
+        iteration_done, base_changed = self.lifelong.changes
+        if iteration_done or base_changed:
+            metrics = self.folder.append_metrics(self._unwritten)
+            if base_changed:
+                self.store.save_base(self.learner)
+            info = {
+                'progress': self.lifelong.progress(),
+                'metrics': metrics.noted(),
+                'seconds': self.seconds,
+                'wall': self.wall,
+            }
+            self.store.save_iteration(self.learner, info)
+            self.folder.accept_metrics(metrics)
+            self._unwritten.clear()
+            self.lifelong.forget_changes()
+        self.write_summary()
+        self._tell_scores()
+
+    def _tell_scores(self, *, silently: bool = False) -> None:
+        """Show every score of an evaluation once, as a row that is not saved."""
+        for visit in self.lifelong.visits:
+            for stage, score in visit.scores.items():
+                if (visit.number, stage) in self._told:
+                    continue
+                self._told.add((visit.number, stage))
+                if not silently:
+                    where = {'visit': visit.number, 'task': visit.task, 'stage': stage}
+                    self._on_row({'kind': 'score', **where, **score})
+
+    def _note_row(self, row: dict[str, Any]) -> None:
+        """Take a complete row: it is shown at once and written with the next checkpoint."""
+        row['timing']['wall'] = round(self.wall, 3)
+        for phase in ('policy', 'value', 'knowledge'):
+            self.seconds[phase] += row['timing'][phase]
+        self.last_row = self.last_rows[row['visit']] = row
+        self._unwritten.append(row)
+        self._on_row(row)
 
     @property
     def wall(self) -> float:
-        """Seconds this run has taken, those before a resume included."""
+        """Seconds this run has taken, including those before a resume."""
         return self._earlier + time.monotonic() - self._started
 
     def write_summary(self) -> None:
@@ -185,7 +205,7 @@ class Session:
             self.folder.write_json('fingerprint.json', {**now, 'physics': {}})
 
     def note_physics(self, task: str, digest: str) -> None:
-        """Remember the physics a task was learned under; say so if it is another now."""
+        """Record the physics a task was learned under; warn if it is different now."""
         if self._physics.get(task) == digest:
             return
         self._physics[task] = digest

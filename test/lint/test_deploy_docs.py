@@ -3,8 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from lpgftw_ros.deploy.safety_report import CODES
-from lpgftw_ros.nodes.arm_parameters import ArmBridgeConfig, GuardConfig, SawyerSimConfig
+from lpgftw_ros.deploy.safety.report import CODES
+from lpgftw_ros.graph.parameters import (
+    ArmBridgeParameters,
+    GuardParameters,
+    SawyerSimParameters,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DOC = (ROOT / 'docs' / 'deploy.md').read_text()
@@ -22,6 +26,6 @@ def test_the_message_says_that_the_deadman_does_not_latch(level, listed):
     assert ('deadman' in line) == listed
 
 
-@pytest.mark.parametrize('kind', [ArmBridgeConfig, GuardConfig, SawyerSimConfig])
+@pytest.mark.parametrize('kind', [ArmBridgeParameters, GuardParameters, SawyerSimParameters])
 def test_every_parameter_of_the_arm_side_is_named(kind):
     assert [item.name for item in fields(kind) if f'`{item.name}`' not in DOC] == []

@@ -3,11 +3,12 @@ from dataclasses import fields
 import json
 from pathlib import Path
 import re
+import struct
 
 import pytest
 import yaml
 
-from lpgftw_ros.nodes.parameters import NODES
+from lpgftw_ros.graph.parameters import NODES
 
 ROOT = Path(__file__).resolve().parents[2]
 PERSPECTIVE = json.loads((ROOT / 'config' / 'lifelong.perspective').read_text())
@@ -16,7 +17,7 @@ STATUS = (ROOT / 'lpgftw_interfaces' / 'msg' / 'LearningStatus.msg').read_text()
 NODE_FILES = [
     path
     for path in sorted((ROOT / 'lpgftw_ros' / 'nodes').glob('*.py'))
-    if not path.stem.startswith(('arm_', 'safety_', 'sawyer_', 'pingpong'))
+    if not path.stem.startswith(('arm_', 'safety_', 'sawyer_'))
 ]
 ENTITY = re.compile(
     r'(?:create_publisher|create_subscription|create_service|create|Mailbox|ActionServer)\(\s*'
@@ -24,10 +25,16 @@ ENTITY = re.compile(
 )
 
 
+QBYTES = re.compile(r"QtCore\.QByteArray\((b'[0-9a-f]+')\)")
+
+
 def values(tree):
     for value in tree['keys'].values():
-        assert value['type'] == 'repr'
-        yield value['repr']
+        if value['type'] == 'repr(QByteArray.hex)':
+            yield QBYTES.fullmatch(value['repr(QByteArray.hex)'])[1]
+        else:
+            assert value['type'] == 'repr'
+            yield value['repr']
     for group in tree['groups'].values():
         yield from values(group)
 
@@ -35,6 +42,28 @@ def values(tree):
 def test_every_value_of_the_perspective_is_a_literal():
     found = [ast.literal_eval(text) for text in values(PERSPECTIVE)]
     assert len(found) > 10
+
+
+def window(name):
+    """Return a saved property of rqt's window as bytes."""
+    value = PERSPECTIVE['groups']['mainwindow']['keys'][name]['repr(QByteArray.hex)']
+    return bytes.fromhex(ast.literal_eval(QBYTES.fullmatch(value)[1]).decode())
+
+
+def test_the_window_of_the_perspective_fits_a_small_screen():
+    magic, _, left, top, right, bottom = struct.unpack_from('>IIiiii', window('geometry'))
+    assert magic == 0x01D9D0CB
+    assert right - left < 1280
+    assert bottom - top < 800
+
+
+def test_the_perspective_says_where_every_plugin_is():
+    """Without a saved state rqt puts all docks in one row, several screens wide."""
+    names = [
+        name.removeprefix('plugin__') for name in PERSPECTIVE['groups']['pluginmanager']['groups']
+    ]
+    missing = [name for name in names if name.encode('utf-16-be') not in window('state')]
+    assert missing == []
 
 
 def test_the_perspective_plots_fields_that_status_has():
@@ -71,7 +100,8 @@ def test_every_topic_service_and_action_is_documented(path):
 def test_every_parameter_is_documented(node):
     section = DOC.split(f'### `{node}`', 1)[1].split('\n### ', 1)[0]
     for item in fields(NODES[node]):
-        assert f'`{item.name}`' in section, item.name
+        name = 'settings.*' if item.name == 'settings' else item.name  # one parameter each
+        assert f'`{name}`' in section, name
 
 
 def test_every_interface_of_the_graph_is_documented():

@@ -109,7 +109,7 @@ class NodeProcess:
 
     def up(self, timeout: float = 30.0) -> bool:
         """Wait until it tells on /diagnostics that it is there."""
-        from lpgftw_ros.nodes.probe import Probe
+        from lpgftw_ros.nodes.steering import Probe
 
         probe = Probe()
         end = time.monotonic() + timeout

@@ -12,6 +12,7 @@ import time
 import rclpy
 from rclpy.action import ActionClient
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.signals import SignalHandlerOptions
 
 from lpgftw_ros.nodes import qos
 
@@ -103,16 +104,17 @@ class GraphClient:
     """Talks to a graph as a user would, by services, actions and topics."""
 
     def __init__(self, namespace: str = '/lifelong') -> None:
-        rclpy.init()
-        self.node = rclpy.create_node('test_user', namespace=namespace)
-        self.executor = SingleThreadedExecutor()
+        self._context = rclpy.Context()  # its own: a test that fails leaves the others theirs
+        rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
+        self.node = rclpy.create_node('test_user', namespace=namespace, context=self._context)
+        self.executor = SingleThreadedExecutor(context=self._context)
         self.executor.add_node(self.node)
         self.latest: dict[str, object] = {}
         self._clients: dict[str, object] = {}
 
     def close(self) -> None:
         self.node.destroy_node()
-        rclpy.try_shutdown()
+        rclpy.try_shutdown(context=self._context)
 
     def listen(self, kind: type, topic: str) -> None:
         def keep(message: object) -> None:
@@ -124,7 +126,13 @@ class GraphClient:
         self.executor.spin_once(timeout_sec=seconds)
 
     def until(self, condition, timeout: float = 60.0) -> bool:
-        return wait_for(condition, timeout, self.spin)
+        def met() -> bool:
+            try:
+                return condition()
+            except KeyError:  # nothing was heard on that topic yet
+                return False
+
+        return wait_for(met, timeout, self.spin)
 
     def call(self, kind: type, name: str, timeout: float = 30.0, **fields: object) -> object:
         client = self._clients.get(name) or self.node.create_client(kind, name)

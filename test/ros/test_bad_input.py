@@ -22,7 +22,7 @@ def ended(*words):
         (['--siute', 'demo'], ['--siute']),
         (['--suite', 'dmeo'], ['dmeo', 'demo']),
         (['--seed', 'x'], ['--seed', 'x']),
-        (['--realtime-factor', '-1'], ['realtime_factor', 'at least 0', '-1']),
+        (['--realtime-factor', '-1'], ['--realtime-factor', 'from 0 to 1000', '-1']),
         (['--learner', 'magic'], ['magic', 'lpg-ftw']),
         (['--discovery-range', 'LAN'], ['LAN', 'LOCALHOST']),
         (['--params-file', '/nowhere.yaml'], ['/nowhere.yaml']),
@@ -56,10 +56,10 @@ def test_a_node_refuses_bad_parameters_in_one_line(ros_domain, arguments, words)
 @pytest.mark.parametrize(
     ('arguments', 'words'),
     [
-        (['-p', 'goal:=a'], ['goal', 'three numbers', "'a'"]),
+        (['-p', 'goal:=[1.0, 2.0]'], ['goal', 'three numbers', "'1.0 2.0'"]),
         (['-p', 'task:=drawer-close'], ["'goal'", 'give goal']),
-        (['-p', "frame_xyz:='0 0'"], ['frame_xyz', 'three numbers']),
-        (['-p', 'rate:=5.0'], ['rate 5 Hz', '0.155 s', 'action_timeout']),
+        (['-p', 'frame_xyz:=[0.0, 0.0]'], ['frame_xyz', 'three numbers']),
+        (['-p', 'rate:=5.0'], ['rate 5 Hz', '0.1575 s', 'action_timeout']),
     ],
 )
 def test_the_arm_bridge_says_what_it_needs(ros_domain, arguments, words):

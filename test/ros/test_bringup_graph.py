@@ -9,8 +9,9 @@ from rcl_interfaces.srv import DescribeParameters, GetParameters, SetParameters
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
+from rclpy.signals import SignalHandlerOptions
 
-from lpgftw_ros.nodes.probe import Probe
+from lpgftw_ros.nodes.steering import Probe
 
 pytestmark = pytest.mark.ros
 NODES = ('/lifelong/sim_bridge', '/lifelong/policy', '/lifelong/learner')
@@ -30,9 +31,10 @@ class Client:
     """Calls services of the graph from outside."""
 
     def __init__(self):
-        rclpy.init()
-        self.node = rclpy.create_node('test_client')
-        self.executor = SingleThreadedExecutor()
+        self._context = rclpy.Context()
+        rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
+        self.node = rclpy.create_node('test_client', context=self._context)
+        self.executor = SingleThreadedExecutor(context=self._context)
         self.executor.add_node(self.node)
         self.probe = Probe()
         self._clients = {}
@@ -65,7 +67,7 @@ class Client:
         self.probe.close()
         self.executor.shutdown()
         self.node.destroy_node()
-        rclpy.try_shutdown()
+        rclpy.try_shutdown(context=self._context)
 
 
 @pytest.fixture(scope='module')

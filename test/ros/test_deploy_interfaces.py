@@ -4,7 +4,7 @@ import pytest
 
 from .arm_cell import ArmCell, write_limits, write_reach_policy, write_suite
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.alone]
 
 
 @pytest.mark.parametrize('interface', ['trajectory', 'twist'])

@@ -8,7 +8,7 @@ from lpgftw_interfaces.action import TrainTask
 
 from .arm_cell import ArmCell, write_limits, write_suite
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.alone]
 
 
 @pytest.fixture(scope='module')

@@ -4,10 +4,11 @@ import pytest
 
 from lpgftw_interfaces.msg import SafetyState
 
-from .arm_cell import ArmCell, WATCHDOG, write_limits, write_reach_policy, write_suite
+from .arm_cell import ArmCell, PATIENT, write_limits, write_reach_policy, write_suite
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.alone]
 RATE = 1.0  # Hz: one period is well below what the guard waits for, two are above it
+WATCHDOG = 2.0  # s, the action_timeout such a rate needs
 
 
 @pytest.fixture(scope='module')
@@ -16,7 +17,7 @@ def cell(ros_domain, tmp_path_factory):
     cell = ArmCell(
         policy_file=write_reach_policy(folder, rate=RATE),
         suite=write_suite(folder, horizon=45),
-        limits_file=write_limits(folder),
+        limits_file=write_limits(folder, **PATIENT | {'action_timeout': WATCHDOG}),
         reward='reach',
         rate=RATE,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lpgftw_ros.bringup import describe, GraphOptions
+from lpgftw_ros.graph.bringup import describe, GraphOptions
 
 pytestmark = pytest.mark.ros
 FILE = Path(__file__).resolve().parents[2] / 'launch' / 'lifelong.launch.py'

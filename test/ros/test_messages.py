@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from lpgftw_interfaces.action import CollectRollouts
-from lpgftw_interfaces.msg import Actions, KnowledgeBase, Observations, TaskPolicy, Trajectories
+from lpgftw_interfaces.msg import Actions, Observations, RolloutKey, TaskPolicy, Trajectories
+from lpgftw_interfaces.msg import Knowledge as KnowledgeMessage
 from lpgftw_interfaces.srv import ListTasks, SwitchTask
+from lpgftw_ros.graph.admission import Seal
 from lpgftw_ros.learning.policies import Knowledge, PolicySpec, TaskFactors
 from lpgftw_ros.nodes import qos
 from lpgftw_ros.nodes.conversions import knowledge_from_msg, knowledge_to_msg
-from lpgftw_ros.nodes.probe import Probe
+from lpgftw_ros.nodes.steering import Probe
 
 from .lifelong_graph import GraphClient, options, write_suite
 
@@ -66,14 +68,15 @@ def test_the_bridge_drops_wrong_answers_and_takes_the_right_one(
     node = stand.client.node
     actions = node.create_publisher(Actions, 'actions', qos.LOCK_STEP)
     wrong = [
-        lambda m: {'rollout_id': m.rollout_id + 1},
+        lambda m: {'key': RolloutKey(task='g-08', rollout=8)},
+        lambda m: {'key': RolloutKey(run_id='other', task='g-08', rollout=7)},
         lambda m: {'step': m.step + 1},
         lambda m: {'data': array('d', [0.0] * 5)},
         lambda m: {'data': array('d', [NAN] * 12)},
     ]
 
     def answer(message: Observations) -> None:
-        fields = {'rollout_id': message.rollout_id, 'step': message.step, 'n': 2, 'dim': 6}
+        fields = {'key': message.key, 'step': message.step, 'n': 2, 'dim': 6}
         fields['data'] = array('d', [0.0] * 12)
         if wrong:
             fields |= wrong.pop()(message)
@@ -82,12 +85,12 @@ def test_the_bridge_drops_wrong_answers_and_takes_the_right_one(
     node.create_subscription(Observations, 'observations', answer, qos.LOCK_STEP)
     assert stand.matched('actions'), bridge.output
     goal = stand.client.send_goal(
-        CollectRollouts, 'collect', task='g-08', n_trajectories=2, rollout_id=7
+        CollectRollouts, 'collect', key=RolloutKey(task='g-08', rollout=7), n_trajectories=2
     )
     result = stand.client.result(goal, 30.0).result
     assert result.success, result.message
-    assert (result.n_steps, result.dropped_actions) == (6, 4)
-    assert stand.reports('/sim_bridge', lambda r: r.level == 1 and 'dropped 4' in r.message)
+    assert (result.n_steps, result.dropped_actions) == (6, 5)
+    assert stand.reports('/sim_bridge', lambda r: r.level == 1 and 'dropped 5' in r.message)
 
 
 def test_a_silent_policy_is_named_and_the_rollout_may_be_asked_for_again(
@@ -96,7 +99,8 @@ def test_a_silent_policy_is_named_and_the_rollout_may_be_asked_for_again(
     words = ('-p', f'suite:={write_suite(tmp_path)}', '-p', 'workers:=1')
     bridge = node_process('sim_bridge', *words, '-p', 'action_timeout:=3.0')
     assert stand.client.until(lambda: bridge.process.poll() is None, 1.0)
-    goal = stand.client.send_goal(CollectRollouts, 'collect', task='g-08', n_trajectories=1)
+    key = RolloutKey(task='g-08')
+    goal = stand.client.send_goal(CollectRollouts, 'collect', key=key, n_trajectories=1)
     assert stand.reports('/sim_bridge', lambda r: 'waiting for the policy node' in r.message)
     result = stand.client.result(goal, 30.0).result
     assert (result.success, result.retry) == (False, True)
@@ -105,19 +109,19 @@ def test_a_silent_policy_is_named_and_the_rollout_may_be_asked_for_again(
 
 def test_the_policy_keeps_what_it_has_when_bad_knowledge_comes(stand: Stand, node_process) -> None:
     policy, node = node_process('policy'), stand.client.node
-    base = node.create_publisher(KnowledgeBase, 'knowledge_base', qos.LATCHED)
+    base = node.create_publisher(KnowledgeMessage, 'knowledge', qos.LATCHED)
     training = node.create_publisher(TaskPolicy, 'task_policy', qos.LATCHED)
-    base.publish(knowledge_to_msg(knowledge(), 'run'))  # before the policy is there
+    base.publish(knowledge_to_msg(knowledge(), '', Seal('')))  # before the policy is there
 
     def has(key: str, value: int):
         return lambda report: int(report.values.get(key, -1)) == value
 
     assert stand.reports('/policy', has('knowledge_version', 1), 30.0), policy.output
-    bad = knowledge_to_msg(knowledge(2), 'run')
+    bad = knowledge_to_msg(knowledge(2), '', Seal(''))
     bad.tasks[0].residual[0] = NAN
     base.publish(bad)
     assert stand.reports('/policy', has('refused', 1)), policy.output
-    short = knowledge_to_msg(knowledge(2), 'run')
+    short = knowledge_to_msg(knowledge(2), '', Seal(''))
     short.tasks[0].log_std = array('d', [0.0])
     base.publish(short)
     assert stand.reports('/policy', has('refused', 2))
@@ -128,7 +132,7 @@ def test_the_policy_keeps_what_it_has_when_bad_knowledge_comes(stand: Stand, nod
     node.create_subscription(Actions, 'actions', answers.append, qos.LOCK_STEP)
     ask = node.create_publisher(Observations, 'observations', qos.LOCK_STEP)
     assert stand.matched('observations')
-    question = Observations(task='g-08', rollout_id=4, step=2, n=1, dim=17)
+    question = Observations(key=RolloutKey(task='g-08', rollout=4), step=2, n=1, dim=17)
     question.data = array('d', [1.0] * 17)
 
     def answered() -> bool:
@@ -139,17 +143,18 @@ def test_the_policy_keeps_what_it_has_when_bad_knowledge_comes(stand: Stand, nod
     assert stand.client.until(answered, 15.0), policy.output
     expected = knowledge().policy('g-08').act(np.ones((1, 17)))
     np.testing.assert_array_equal(np.array(answers[0].data), expected[0])
-    assert (answers[0].rollout_id, answers[0].step) == (4, 2)
+    assert (answers[0].key.rollout, answers[0].step) == (4, 2)
 
 
 @pytest.mark.parametrize('ask_for', [{'knowledge_version': 9}, {'policy_version': 3}])
 def test_a_stale_policy_says_what_it_waits_for(stand: Stand, node_process, ask_for) -> None:
     policy, node = node_process('policy', '-p', 'patience:=0.1'), stand.client.node
-    base = node.create_publisher(KnowledgeBase, 'knowledge_base', qos.LATCHED)
-    base.publish(knowledge_to_msg(knowledge(), 'run'))
+    base = node.create_publisher(KnowledgeMessage, 'knowledge', qos.LATCHED)
+    base.publish(knowledge_to_msg(knowledge(), '', Seal('')))
     ask = node.create_publisher(Observations, 'observations', qos.LOCK_STEP)
     assert stand.matched('observations'), policy.output
-    question = Observations(task='g-08', n=1, dim=17, data=array('d', [1.0] * 17), **ask_for)
+    key = RolloutKey(task='g-08', **ask_for)
+    question = Observations(key=key, n=1, dim=17, data=array('d', [1.0] * 17))
 
     def stale(report) -> bool:
         ask.publish(question)
@@ -163,19 +168,19 @@ def test_the_learner_drops_trajectories_it_did_not_ask_for(start, tmp_path: Path
     up = start('--no-autotrain', *options(write_suite(tmp_path), out, iterations=400))
     client, probe = GraphClient(), Probe()
     try:
-        client.listen(KnowledgeBase, 'knowledge_base')
+        client.listen(KnowledgeMessage, 'knowledge')
         assert client.call(SwitchTask, 'switch_task', task='g-08', learn=True).success, up.output
         publisher = client.node.create_publisher(Trajectories, 'trajectories', qos.BATCHES)
 
         def dropped() -> bool:
-            publisher.publish(Trajectories(rollout_id=1, task='g-08'))
+            publisher.publish(Trajectories(key=RolloutKey(rollout=1, task='g-08')))
             probe.look(0.1)
             report = probe.reports.get('/lifelong/learner')
             return report is not None and int(report.values.get('dropped_trajectories', 0)) > 0
 
         assert client.until(dropped, 30.0), up.output
-        assert client.until(lambda: 'knowledge_base' in client.latest, 10.0)
-        assert knowledge_from_msg(client.latest['knowledge_base']).spec.obs_dim == 17
+        assert client.until(lambda: 'knowledge' in client.latest, 10.0)
+        assert knowledge_from_msg(client.latest['knowledge'], None).spec.obs_dim == 17
         assert client.call(ListTasks, 'list_tasks').active == 'g-08'
     finally:
         probe.close()

@@ -9,7 +9,7 @@ import pytest
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces.action import CollectRollouts
-from lpgftw_interfaces.msg import ActiveTask, Trajectories
+from lpgftw_interfaces.msg import ActiveTask, RolloutKey, Trajectories
 from lpgftw_interfaces.srv import ListTasks, LoadTask, SwitchTask
 from lpgftw_ros.nodes import qos
 
@@ -41,7 +41,7 @@ def tasks_run(client: GraphClient) -> list[str]:
     """Listen to the trajectories the bridge sends from now on."""
     heard: list[str] = []
     client.node.create_subscription(
-        Trajectories, 'trajectories', lambda message: heard.append(message.task), qos.BATCHES
+        Trajectories, 'trajectories', lambda message: heard.append(message.key.task), qos.BATCHES
     )
     return heard
 
@@ -65,7 +65,7 @@ def test_learning_and_unknown_tasks_are_refused(graph) -> None:
 def test_episodes_follow_the_active_task_until_stop(graph) -> None:
     client, up = graph
     heard = tasks_run(client)
-    assert client.call(Trigger, 'sim_bridge/run').success
+    assert client.until(lambda: client.call(Trigger, 'sim_bridge/run').success, 20.0)
     assert client.until(lambda: 'g-08' in heard), up.output
     assert client.call(SwitchTask, 'switch_task', task='g-12').success
     assert client.until(lambda: client.latest['active_task'].task == 'g-12', 5.0)
@@ -86,7 +86,7 @@ def test_episodes_follow_the_active_task_until_stop(graph) -> None:
 def test_what_can_never_be_answered_is_refused_at_once(graph) -> None:
     client, _ = graph
     goal = client.send_goal(
-        CollectRollouts, 'collect', task='g-06', n_trajectories=1, rollout_id=1
+        CollectRollouts, 'collect', key=RolloutKey(task='g-06', rollout=1), n_trajectories=1
     )
     refused = client.result(goal).result
     assert (refused.success, refused.retry) == (False, False)
@@ -96,7 +96,7 @@ def test_what_can_never_be_answered_is_refused_at_once(graph) -> None:
 def test_an_inactive_policy_answers_nobody(graph) -> None:
     client, up = graph
     heard = tasks_run(client)
-    assert client.call(Trigger, 'sim_bridge/run').success
+    assert client.until(lambda: client.call(Trigger, 'sim_bridge/run').success, 20.0)
     assert client.until(lambda: heard), up.output
     for step in (Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE):
         change = client.call(ChangeState, 'policy/change_state', transition=Transition(id=step))

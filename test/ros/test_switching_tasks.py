@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 import statistics
 import time
+from types import SimpleNamespace
 
 from action_msgs.msg import GoalStatus
 import numpy as np
@@ -12,9 +13,12 @@ import pytest
 from std_srvs.srv import Trigger
 
 from lpgftw_interfaces.action import EvaluateTask, TrainTask
-from lpgftw_interfaces.msg import ActiveTask, KnowledgeBase, LearningStatus, TaskPolicy
+from lpgftw_interfaces.msg import ActiveTask, Knowledge, LearningStatus, TaskPolicy
 from lpgftw_interfaces.srv import ListTasks, LoadKnowledge, SaveKnowledge, SwitchTask
-from lpgftw_ros.nodes.conversions import knowledge_from_msg
+from lpgftw_ros.graph.deployment import deploy_options, describe_deployment
+from lpgftw_ros.learning.adaptive.recognise import Verdict
+from lpgftw_ros.nodes.conversions import knowledge_from_msg, Refused
+from lpgftw_ros.nodes.learner_actions import _Training, LearnerActions
 
 from .lifelong_graph import GraphClient, metrics, options, train, write_suite
 
@@ -31,7 +35,7 @@ def graph(start, tmp_path: Path) -> Iterator[tuple[GraphClient, object, Path]]:
     for kind, topic in (
         (ActiveTask, 'active_task'),
         (LearningStatus, 'status'),
-        (KnowledgeBase, 'knowledge_base'),
+        (Knowledge, 'knowledge'),
         (TaskPolicy, 'task_policy'),
     ):
         client.listen(kind, topic)
@@ -42,7 +46,7 @@ def graph(start, tmp_path: Path) -> Iterator[tuple[GraphClient, object, Path]]:
 
 
 def knowledge(client: GraphClient):
-    return knowledge_from_msg(client.latest['knowledge_base'])
+    return knowledge_from_msg(client.latest['knowledge'], None)
 
 
 def finished(client: GraphClient, task: str) -> bool:
@@ -169,3 +173,65 @@ def test_evaluate_save_and_load(graph, tmp_path: Path) -> None:
     again = client.result(client.send_goal(EvaluateTask, 'evaluate_task', task='g-08'))
     assert again.result.success
     assert client.result(client.send_goal(TrainTask, 'train_task', task='g-10')).result.success
+
+
+def test_no_policy_is_tried_in_a_task_without_a_name_where_an_arm_is_attached() -> None:
+    actions = object.__new__(LearnerActions)
+    actions._arm, actions._worker = True, SimpleNamespace()
+    actions._admit = lambda task, trajectories: None
+    goal = SimpleNamespace(request=TrainTask.Goal(task='reach', unknown=True))
+    with pytest.raises(Refused, match='an arm is attached'):
+        actions._train_one(goal).send(None)
+    for rehearse in (True, False):
+        values = {'limits_file': '' if rehearse else 'limits.yaml', 'reward': 'reach'}
+        graph = describe_deployment(deploy_options(values | {'rehearse': rehearse}))
+        (learner,) = [p.parameters['learner'] for p in graph.processes if 'learner' in p.nodes]
+        assert learner['limits_file']
+
+
+class Handle:
+    """A goal handle that notes how its goal ended."""
+
+    def __init__(self, **fields: object) -> None:
+        self.request, self.ended = TrainTask.Goal(**fields), ''
+        self.is_cancel_requested = False
+
+    def succeed(self) -> None:
+        self.ended = 'succeeded'
+
+    def abort(self) -> None:
+        self.ended = 'aborted'
+
+
+@pytest.mark.parametrize(
+    ('kind', 'task', 'ended', 'switched'),
+    [
+        ('known', 'g-12', 'succeeded', []),
+        ('new', 'g-12', 'aborted', ['g-12']),  # learned: the visit ends the goal later
+        ('new', 'g-08', 'aborted', []),  # this run has it under this name
+    ],
+)
+def test_what_a_task_without_a_name_is_decides_what_its_goal_does(
+    kind: str, task: str, ended: str, switched: list[str]
+) -> None:
+    begun: list[str] = []
+    lifelong = SimpleNamespace(current=SimpleNamespace(number=0), visits=[])
+    worker = SimpleNamespace(
+        recognise=lambda task, given_up: Verdict(kind, 'g-08', {'g-08': 0.25}, 60),
+        knowledge=SimpleNamespace(tasks={'g-08': None}, version=3),
+        session=SimpleNamespace(lifelong=lifelong, last_row=None),
+        switch=lambda task, learn, iterations, trajectories: begun.append(task),
+    )
+    actions = object.__new__(LearnerActions)
+    actions._worker = worker
+    handle = Handle(task=task, unknown=True)
+    future = SimpleNamespace(set_result=lambda result: None)
+    training = _Training(handle, future)
+    actions._begin(training, handle.request)
+    assert begun == switched
+    assert training.ended == (not switched)
+    result = actions._train_result(training)
+    assert (handle.ended, result.success) == (ended, kind == 'known')
+    assert (result.verdict, result.nearest) == (kind, 'g-08')
+    if not switched:
+        assert 'distance to g-08 0.25' in result.message

@@ -17,33 +17,37 @@ import numpy as np
 from lpgftw_ros.errors import UnknownName
 from lpgftw_ros.learning.local_model import LocalModel
 from lpgftw_ros.learning.policies import PolicySpec
-from lpgftw_ros.learning.solvers.diagonal import DiagonalSolver
-from lpgftw_ros.learning.solvers.direct import DenseSolver
+from lpgftw_ros.learning.solvers.direct import DenseSolver, DiagonalSolver, IterativeSolver
 from lpgftw_ros.learning.solvers.forms import (
+    BasisSolver,
     DenseForm,
     DiagonalForm,
     layer_index,
     nearest_kronecker,
+    Problem,
+    rebuild,
     SymmetricForm,
+    TaskModel,
+    TaskTerm,
 )
-from lpgftw_ros.learning.solvers.iterative import IterativeSolver
-from lpgftw_ros.learning.solvers.terms import BasisSolver, TaskModel, TaskTerm
 
 SOLVERS = ('dense', 'cg', 'diagonal', 'kronecker')
 
 __all__ = [
     'SOLVERS',
     'BasisSolver',
+    'Problem',
     'SymmetricForm',
     'TaskModel',
     'TaskTerm',
     'make_solver',
+    'rebuild',
     'with_form',
 ]
 
 
 def make_solver(name: str, *, tolerance: float = 1e-10, max_iterations: int = 2000) -> BasisSolver:
-    """Return an empty solver; the limits concern the iterative ones only."""
+    """Return an empty solver; the limits apply to the iterative ones only."""
     makers: dict[str, Callable[[], BasisSolver]] = {
         'dense': DenseSolver,
         'diagonal': DiagonalSolver,
@@ -58,7 +62,7 @@ def make_solver(name: str, *, tolerance: float = 1e-10, max_iterations: int = 20
 
 
 def with_form(model: LocalModel, form: str, spec: PolicySpec) -> TaskModel:
-    """Return a local model with its curvature in another form, the nearest there is."""
+    """Return a local model with its curvature in another form, the nearest possible."""
     H: SymmetricForm
     if form == 'diagonal':
         H = DiagonalForm(model.H.diagonal().copy())

@@ -4,14 +4,27 @@ All three are symmetric matrices of d x d that can be applied, scaled and shifte
 multiple of the identity, as the eigenvalue floor of the Fisher matrix does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
 
-from lpgftw_ros.learning.arrays import Array, Integers
-from lpgftw_ros.learning.policies import PolicySpec
+from lpgftw_ros.errors import NonFinite
+from lpgftw_ros.learning.arrays import Array, Integers, require_finite
+from lpgftw_ros.learning.config import TrainingConfig
+from lpgftw_ros.learning.local_model import kl_price
+from lpgftw_ros.learning.policies import (
+    Activations,
+    forward,
+    pad,
+    PolicySnapshot,
+    PolicySpec,
+    split_head,
+    split_theta,
+    surrogate_gradient,
+    with_one,
+)
 
 
 class SymmetricForm(Protocol):
@@ -182,26 +195,183 @@ def nearest_kronecker(H: Array, index: tuple[Integers, ...], sweeps: int = 30) -
     return KroneckerForm(index, tuple(rows), tuple(columns))
 
 
-def form_shapes(form: str, spec: PolicySpec) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the arrays a form is made of."""
-    d = spec.n_parameters
-    if form == 'dense':
-        return {'H': (d, d)}
-    if form == 'diagonal':
-        return {'H_diagonal': (d,)}
-    shapes: dict[str, tuple[int, ...]] = {'H_shift': (1,)}
-    for i, at in enumerate(layer_index(spec)):
-        shapes |= {f'H_rows_{i}': (at.shape[0],) * 2, f'H_columns_{i}': (at.shape[1],) * 2}
-    return shapes
+# What one task adds to the system for the basis, and the interface of all its solvers.
 
 
-def form_from_arrays(form: str, arrays: Mapping[str, Array], spec: PolicySpec) -> SymmetricForm:
-    """Return the form whose `arrays` these are."""
-    if form == 'dense':
-        return DenseForm(arrays['H'])
-    if form == 'diagonal':
-        return DiagonalForm(arrays['H_diagonal'])
-    index = layer_index(spec)
-    rows = tuple(arrays[f'H_rows_{i}'] for i in range(len(index)))
-    columns = tuple(arrays[f'H_columns_{i}'] for i in range(len(index)))
-    return KroneckerForm(index, rows, columns, float(arrays['H_shift'][0]))
+@dataclass(frozen=True, slots=True)
+class TaskModel:
+    """Quadratic model of one task's return, its curvature in the form the solver uses."""
+
+    alpha: Array
+    """Tuned parameters, the expansion point. Shape (d,)."""
+    g: Array
+    """Gradient of the return at `alpha`. Shape (d,)."""
+    H: SymmetricForm
+    """Half the Hessian at `alpha`, negative definite."""
+
+    def __post_init__(self) -> None:
+        """Check finiteness before anything is built on the model."""
+        require_finite('alpha', self.alpha)
+        require_finite('g', self.g)
+        for name, array in self.H.arrays().items():
+            require_finite(name, array)
+        if np.max(self.H.diagonal()) >= 0.0:
+            raise NonFinite('the local model has no maximum: H is not negative definite')
+
+    def value(self, theta: Array) -> float:
+        """Return g'(theta - alpha) + (theta - alpha)' H (theta - alpha)."""
+        step = theta - self.alpha
+        return float(self.g @ step + step @ self.H.apply(step))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTerm:
+    """One task in the system for the basis."""
+
+    s: Array
+    """Coefficients; columns beyond its length count as zero. Shape (<= k,)."""
+    model: TaskModel
+
+    def at(self, column: int) -> float:
+        """Return the coefficient of a column."""
+        return float(self.s[column]) if column < len(self.s) else 0.0
+
+    def padded(self, k: int) -> Array:
+        """Return s with a zero for every column beyond its length. Shape (k,)."""
+        return pad(self.s, k)
+
+    def extent(self) -> Array:
+        """Return the largest magnitudes it adds to A and b; finite if all its numbers are."""
+        with np.errstate(over='ignore', invalid='ignore'):
+            largest = np.max(self.s * self.s, initial=0.0) + 0.0 * np.sum(self.s)
+            in_A = 2.0 * largest * np.max(np.abs(self.model.H.diagonal()))
+            return np.array([in_A, np.sqrt(largest) * np.max(np.abs(self.pull))])
+
+    @property
+    def pull(self) -> Array:
+        """2 H alpha - g, what the task wants of b. Shape (d,)."""
+        return 2.0 * self.model.H.apply(self.model.alpha) - self.model.g
+
+    @property
+    def matrix(self) -> Array:
+        """H as a full matrix; only for the dense form. Shape (d, d)."""
+        assert isinstance(self.model.H, DenseForm)
+        return self.model.H.matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a solver is asked for: the kept terms, perhaps with one more and one less."""
+
+    n_tasks: int
+    ridge: float
+    """Subtracted from the diagonal of A / T; a column without tasks becomes zero."""
+    plus: TaskTerm | None = None
+    minus: TaskTerm | None = None
+
+    @property
+    def changes(self) -> list[tuple[TaskTerm, float]]:
+        """The terms that come and go, with their signs."""
+        signed = ((self.minus, -1.0), (self.plus, 1.0))
+        return [(term, sign) for term, sign in signed if term is not None]
+
+
+class BasisSolver(Protocol):
+    r"""Solves :math:`(A / T - \lambda I)\,\mathrm{vec}(L) = b / T` for the sum of some terms."""
+
+    form: str
+    """The form of H it works with: dense, diagonal or kronecker."""
+
+    def add(self, term: TaskTerm) -> None:
+        """Add a task."""
+
+    def clear(self) -> None:
+        """Forget all tasks."""
+
+    def solve(self, L: Array, problem: Problem) -> Array:
+        """Return the basis of a problem; changes nothing.
+
+        `L` gives the shape of the answer and is where an iterative solver starts.
+        """
+
+    def sums(self) -> dict[str, Array]:
+        """Return the summed terms as named arrays."""
+
+    def sum_shapes(self, d: int, k: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the arrays `sums` may return."""
+
+    def load_sums(self, named: Mapping[str, Array]) -> None:
+        """Restore what `sums` returned."""
+
+
+def rebuild(solver: BasisSolver, terms: Iterable[TaskTerm]) -> None:
+    """Let a solver forget everything, then add these terms in this order."""
+    solver.clear()
+    for term in terms:
+        solver.add(term)
+
+
+# Local models whose curvature is never a d x d matrix.
+#
+# Layer by layer, with inputs :math:`\tilde x` (a one appended) and :math:`\delta_a` the derivative
+# of mean action a by the layer's pre-activations, the Fisher information of a layer is
+#
+# .. math:: F = E\big[\textstyle\sum_a \sigma_a^{-2}\, \delta_a \delta_a^\top \otimes
+#           \tilde x \tilde x^\top\big]
+#
+# Its diagonal is exact. The Kronecker form averages both factors separately, which is
+# exact for a linear policy. Both lead to :math:`H = -\frac12 \sqrt{g^\top \tilde F^{-1} g /
+# \delta}\, \tilde F` as the dense model does.
+
+
+def factored_model(
+    policy: PolicySnapshot,
+    obs: Array,
+    actions: Array,
+    advantages: Array,
+    config: TrainingConfig,
+    form: str,
+) -> TaskModel:
+    """Build the model of a task at its policy, its curvature diagonal or Kronecker-factored."""
+    at = forward(policy, obs)
+    g = surrogate_gradient(policy, at, actions, advantages).theta
+    require_finite('the gradient of the local model', g)
+    F = diagonal_fisher(policy, at) if form == 'diagonal' else kronecker_fisher(policy, at)
+    F = F.shifted(max(0.0, config.fisher_floor - F.smallest()))
+    price = kl_price(float(g @ F.solve(g)), config)
+    return TaskModel(policy.theta, g, F.scaled(-0.5 * price))
+
+
+def diagonal_fisher(policy: PolicySnapshot, at: Activations) -> DiagonalForm:
+    """Return the diagonal of the Fisher information over theta."""
+    values = np.empty(policy.spec.n_parameters)
+    layers = zip(layer_index(policy.spec), _layers(policy, at), strict=True)
+    for index, (delta, x) in layers:
+        values[index] = np.einsum('mao,mao->mo', delta, delta).T @ (x * x) / len(x)
+    return DiagonalForm(values)
+
+
+def kronecker_fisher(policy: PolicySnapshot, at: Activations) -> KroneckerForm:
+    """Return the Fisher information over theta, both factors averaged separately."""
+    rows, columns = [], []
+    for delta, x in _layers(policy, at):
+        flat = delta.reshape(-1, delta.shape[2])
+        rows.append(flat.T @ flat / len(x))
+        columns.append(x.T @ x / len(x))
+    return KroneckerForm(layer_index(policy.spec), tuple(rows), tuple(columns))
+
+
+def _layers(policy: PolicySnapshot, at: Activations) -> list[tuple[Array, Array]]:
+    """Return delta / sigma and the inputs with a one, per layer.
+
+    Shapes (n_steps, act_dim, out) and (n_steps, in + 1).
+    """
+    scale = np.exp(-policy.log_std)
+    if not policy.spec.hidden:
+        delta = np.broadcast_to(np.diag(scale), (len(at.obs), len(scale), len(scale)))
+        return [(delta, with_one(at.obs))]
+    _, _, W1, _ = split_theta(policy.spec, policy.theta)
+    W2, _ = split_head(policy.spec, policy.head)
+    d2 = (scale[:, None] * W2) * at.slopes[1][:, None, :]
+    d1 = (d2 @ W1) * at.slopes[0][:, None, :]
+    return [(d1, with_one(at.obs)), (d2, with_one(at.hidden[0]))]

@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pytest
 
+from lpgftw_ros.bench import update as bench_update
 from lpgftw_ros.cli import main
-from lpgftw_ros.commands import bench_growth
 from lpgftw_ros.learning.local_model import LocalModel
 from lpgftw_ros.learning.policies import PolicySpec
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(bench_growth, 'SPEC', PolicySpec(obs_dim=3, act_dim=2))
+    monkeypatch.setattr(bench_update, 'SPEC', PolicySpec(obs_dim=3, act_dim=2))
 
 
 def test_json_is_one_object_with_the_ratio(capsys):
@@ -29,7 +29,7 @@ def test_without_json_it_is_a_table(capsys):
 
 
 def test_every_turn_starts_from_the_same_place():
-    update = bench_growth._Update(5, _model())
+    update = bench_update._Update(5, _model())
     update.seconds()
     first = update._knowledge.basis.copy()
     update.seconds()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lpgftw_ros.deploy.arm_env import ArmStopped
+from lpgftw_ros.deploy.arm.env import ArmStopped
 from lpgftw_ros.deploy.rehearsal import RehearsalEnv
 from lpgftw_ros.domains.suites import load_suite
 

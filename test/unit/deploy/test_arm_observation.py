@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.deploy.observation import (
+    ArmReward,
     ControlSettings,
+    FINGERTIPS,
     Frame,
+    goal_of,
     Gripper,
     hand_velocity,
     observation,
 )
-from lpgftw_ros.deploy.rewards import ArmReward, FINGERTIPS, goal_of
 from lpgftw_ros.errors import InvalidConfig, NonFinite, UnknownName
 
 TABLE = Frame.from_numbers((0.3, 0.0, 0.1), (0.0, 0.0, -math.pi / 2))

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lpgftw_ros.deploy.arm_plant import ArmPlant, PlantSettings
-from lpgftw_ros.deploy.arm_scene import ArmScene
+from lpgftw_ros.deploy.arm.plant import ArmPlant, ArmScene, PlantSettings
 from lpgftw_ros.deploy.observation import ControlSettings
 from lpgftw_ros.deploy.rehearsal import RehearsalEnv
 from lpgftw_ros.domains.rollout import collect
@@ -87,6 +86,24 @@ def test_the_driver_holds_the_joints_after_its_timeout(scene, arm):
     np.testing.assert_allclose(plant.joints, stopped, atol=1e-3)
 
 
+def test_a_command_counts_from_when_it_was_sent(scene, arm):
+    plant = ArmPlant(scene, arm, PlantSettings(latency=0.0, command_timeout=5.0))
+    turn, before = np.full(7, 0.2), plant.joints
+    plant.command(turn, -1.0, ahead=0.1)  # a simulator that is behind hears of it early
+    plant.advance(0.1)
+    np.testing.assert_allclose(plant.joints, before, atol=1e-3)
+    plant.advance(0.4)
+    np.testing.assert_allclose(plant.joints - before, 0.4 * turn, atol=0.01)
+
+
+def test_a_command_that_comes_too_late_moves_nothing(scene, arm):
+    plant = ArmPlant(scene, arm, PlantSettings(command_timeout=0.2))
+    before = plant.joints
+    plant.command(np.full(7, 0.2), -1.0, ahead=-0.3)
+    plant.advance(0.5)
+    np.testing.assert_allclose(plant.joints, before, atol=1e-4)
+
+
 def test_measurements_arrive_late(scene, arm):
     plant = ArmPlant(scene, arm, PlantSettings(latency=0.05))
     assert (len(plant.advance(0.04)), len(plant.advance(0.04))) == (0, 3)
@@ -131,6 +148,16 @@ def test_reach_succeeds_on_the_joint_level_arm(reach_batch):
 
 def test_the_guard_need_not_intervene_in_a_good_episode(reach_env, reach_batch):
     assert reach_env.safety.count == 0
+
+
+@pytest.mark.parametrize('interface', ['trajectory', 'twist'])
+def test_a_good_episode_passes_the_shipped_limits_on_every_interface(reach_policy, interface):
+    task = replace(load_suite('demo').task('reach'), horizon=80)
+    env = RehearsalEnv(task, plant=NOISY, interface=interface)
+    batch = collect(env, reach_policy, 1, 3, explore=False, task_name='reach')
+    assert batch.success.all()
+    assert not batch.failed.any()
+    assert env.safety.count == 0, env.safety
 
 
 def test_a_rehearsal_repeats_with_its_seed(reach_env, reach_policy, reach_batch):

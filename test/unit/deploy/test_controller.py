@@ -29,3 +29,16 @@ def test_holding_a_moving_arm_slows_it_down_first(controller, at_reset):
     speeds = [np.linalg.norm(controller.hold(at_reset).hand_velocity) for _ in range(3)]
     assert speeds[0] < 0.1
     assert speeds[-1] == 0.0
+
+
+def test_the_controller_asks_for_nothing_a_jam_would_make_too_fast(
+    controller, kinematics, limits, at_reset
+):
+    joints, fastest = at_reset, 0.0
+    for _ in range(40):
+        command = controller.command(np.array([0.0, 0.0, 1.0, -1.0]), joints)
+        fast = kinematics.jam_speed(command.joint_positions, command.joint_velocities)
+        fastest = max(fastest, fast)
+        joints = joints + command.joint_velocities * 0.05
+    assert 0.9 < fastest / (limits.jam_factor * limits.max_speed) < 1.0
+    assert np.linalg.norm(command.hand_velocity) > 0.02

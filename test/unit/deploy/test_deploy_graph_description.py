@@ -6,19 +6,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lpgftw_ros.deploy.arm_side import build_arm_side
-from lpgftw_ros.deploy.contract import ContractMismatch
-from lpgftw_ros.deploy.export import export_policy, save_policy
+from lpgftw_ros.deploy.arm.env import build_arm_side
+from lpgftw_ros.deploy.export import ContractMismatch, export_policy, save_policy
 from lpgftw_ros.deploy.observation import ControlSettings
-from lpgftw_ros.deploy_graph import (
+from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros.graph.deployment import (
     deploy_options,
     DeployOptions,
     describe_deployment,
     require_files,
 )
-from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros.graph.parameters import LearnerParameters
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
-from lpgftw_ros.nodes.parameters import LearnerConfig
 from lpgftw_ros.resources import data_folder
 
 LIMITS = str(data_folder('sim/sawyer') / 'safety.yaml')
@@ -78,7 +77,7 @@ def test_the_simulated_arm_keeps_a_seed_of_its_own():
     assert 'seed' not in processes['sawyer_sim'].parameters['sawyer_sim']
 
 
-@pytest.mark.parametrize('item', fields(LearnerConfig), ids=lambda item: item.name)
+@pytest.mark.parametrize('item', fields(LearnerParameters), ids=lambda item: item.name)
 def test_everything_of_the_learner_can_be_chosen(item):
     chosen_by_us = ('autostart', 'run_id', 'tasks', 'autotrain', 'exit_when_done')
     assert item.name in {*chosen_by_us, *(option.name for option in fields(DeployOptions))}
@@ -150,11 +149,11 @@ def test_an_action_faster_than_the_guard_allows_is_refused():
 def test_a_rate_the_guard_would_take_for_a_lost_link_is_refused_with_both_numbers():
     with pytest.raises(InvalidConfig, match='rate 5 Hz') as refusal:
         build_arm_side(task='reach', control=ControlSettings(rate=5.0), limits_file=LIMITS)
-    assert all(number in str(refusal.value) for number in ('0.25 s', '0.155 s', '0.445 s'))
+    assert all(number in str(refusal.value) for number in ('0.25 s', '0.1575 s', '0.513 s'))
 
 
 def test_the_action_timeout_a_refusal_asks_for_is_enough(tmp_path):
-    limits = yaml.safe_load(Path(LIMITS).read_text()) | {'action_timeout': 0.445}
+    limits = yaml.safe_load(Path(LIMITS).read_text()) | {'action_timeout': 0.513}
     (tmp_path / 'limits.yaml').write_text(yaml.safe_dump(limits))
     file = str(tmp_path / 'limits.yaml')
     build_arm_side(task='reach', control=ControlSettings(rate=5.0), limits_file=file)

@@ -1,10 +1,13 @@
 """Forward and inverse kinematics of the Sawyer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from lpgftw_ros.deploy.arm.kinematics import ArmKinematics, DifferentialIK, velocity_bounds
 from lpgftw_ros.deploy.controller import TOOL_DOWN
-from lpgftw_ros.deploy.kinematics import ArmKinematics, DifferentialIK, velocity_bounds
+from lpgftw_ros.deploy.safety.limits import nearness
 from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.errors import NonFinite, WrongShape
 
@@ -102,3 +105,42 @@ def test_a_model_with_other_joints_is_refused(arm):
 
     with pytest.raises(WrongShape):
         ArmKinematics(mujoco.MjModel.from_xml_string('<mujoco/>'), arm)
+
+
+def test_nearness_is_one_where_a_limit_is_met_and_names_what_meets_it(
+    kinematics, limits, arm, at_reset
+):
+    still = np.zeros(7)
+    _, high = limits.joint_range(arm)
+    joints = at_reset.copy()
+    joints[4] = high[4]
+    found = {n.parameter: n for n in nearness(limits, kinematics, joints, still)}
+    assert (found['joint_margin'].what, found['joint_margin'].share) == (arm.joints[4], 1.0)
+    assert found['max_speed'].share == found['joint_velocity_scale'].share == 0.0
+
+    hand = kinematics.pose(at_reset).position
+    box = replace(limits, box_low=hand - 0.1, box_high=hand + np.array((0.3, 0.3, 0.0)))
+    walls = {n.parameter: n for n in nearness(box, kinematics, at_reset, still)}['box']
+    assert (walls.what, walls.share) == ('hand z', pytest.approx(1.0))
+
+    forward = np.linalg.pinv(kinematics.jacobian(at_reset)[:3]) @ (0.0, 0.05, 0.0)
+    moving = {n.parameter: n for n in nearness(limits, kinematics, at_reset, forward)}
+    assert moving['max_speed'].value == pytest.approx(0.05)
+    assert moving['max_speed'].share == pytest.approx(0.05 / limits.max_speed)
+
+
+def test_the_jam_speed_is_that_of_the_worst_joints_to_jam(kinematics, at_reset):
+    velocity = np.array([0.1, -0.2, 0.05, 0.3, -0.1, 0.2, 0.4])
+    step, worst = 1e-6, 0.0
+    here = kinematics.pose(at_reset).position
+    for jam in range(2**7):
+        free = np.array([(jam >> i) & 1 for i in range(7)])
+        there = kinematics.pose(at_reset + step * free * velocity).position
+        worst = max(worst, float(np.linalg.norm(there - here)) / step)
+    assert kinematics.jam_speed(at_reset, velocity) == pytest.approx(worst, rel=1e-4)
+
+
+def test_the_least_velocity_moves_the_hand_as_asked_and_does_not_turn_it(kinematics, at_reset):
+    wanted = np.array([0.03, -0.05, 0.02])
+    moved = kinematics.jacobian(at_reset) @ kinematics.least_velocity(at_reset, wanted)
+    np.testing.assert_allclose(moved, [*wanted, 0.0, 0.0, 0.0], atol=2e-3)

@@ -7,10 +7,15 @@ import onnxruntime
 import pytest
 
 from lpgftw_ros.cli import main
-from lpgftw_ros.deploy.contract import ContractMismatch, require_match
-from lpgftw_ros.deploy.export import export_policy, load_policy, save_policy
+from lpgftw_ros.deploy.export import (
+    ContractMismatch,
+    export_policy,
+    load_policy,
+    require_match,
+    save_onnx,
+    save_policy,
+)
 from lpgftw_ros.deploy.observation import ControlSettings
-from lpgftw_ros.deploy.onnx_graph import save_onnx
 from lpgftw_ros.errors import InvalidConfig, NonFinite, StateMismatch
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 from lpgftw_ros.runs.storage import CannotWrite

@@ -1,18 +1,18 @@
 """The guard under fire: whatever comes in, what goes out keeps every limit."""
 
 from dataclasses import dataclass, field, replace
-import itertools
 import math
+import os
 
 import numpy as np
 import pytest
 
-from lpgftw_ros.deploy.kinematics import DifferentialIK
-from lpgftw_ros.deploy.safety import SafetyGuard
-from lpgftw_ros.deploy.safety_report import Mode, SafetyRefused
-from lpgftw_ros.deploy.safety_watch import ArmCommand
+from lpgftw_ros.deploy.arm.kinematics import DifferentialIK
+from lpgftw_ros.deploy.safety.guard import SafetyGuard
+from lpgftw_ros.deploy.safety.report import Mode, SafetyRefused
+from lpgftw_ros.deploy.safety.watch import ArmCommand
 
-N_SEQUENCES = 10_000
+N_SEQUENCES = int(os.environ.get('LPGFTW_SEQUENCES', '10000'))  # test/mutants.py: fewer
 TOLERANCE = 1e-9
 HASH, COMMAND_PERIOD = 'agreed', 0.05
 DOWN = np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
@@ -23,10 +23,12 @@ class Record:
     """What the guard commanded, tick by tick."""
 
     joints: list = field(default_factory=list)
+    rush: list = field(default_factory=list)
     velocities: list = field(default_factory=list)
     hands: list = field(default_factory=list)
     hand_velocities: list = field(default_factory=list)
     latched: list = field(default_factory=list)
+    halted: list = field(default_factory=list)
     ticks_since_accept: list = field(default_factory=list)
     moving: list = field(default_factory=list)
 
@@ -34,11 +36,14 @@ class Record:
 class World:
     """Drives one guard through one random sequence."""
 
-    def __init__(self, rng, limits, kinematics, start, steer, anchor):
-        self.rng, self.limits, self.anchor = rng, limits, anchor
-        self.guard = SafetyGuard(limits, kinematics, HASH, COMMAND_PERIOD, anchor)
+    def __init__(self, rng, limits, kinematics, start, steer, interface):
+        self.rng, self.limits, self.interface = rng, limits, interface
+        self.guard = SafetyGuard(limits, kinematics, HASH, COMMAND_PERIOD, interface)
         self.joints, self.steer, self.now, self.sequence = start.copy(), steer, 100.0, 0
         self.record, self.since_accept, self.push = Record(), 0, rng.normal(size=3)
+        # A stop may come at once where a ramp would trust a clock or a measurement that failed.
+        self.halted, halt = False, self.guard._halt
+        self.guard._halt = lambda: (halt(), setattr(self, 'halted', True))
         self.guard.joint_state(self.joints, self.now)
         self.guard.object_pose(np.zeros(3), self.now)
         self.guard.activate(self.now)
@@ -119,16 +124,25 @@ class World:
         self.record.latched.append(None)  # a person allowed motion again
 
     def _tick(self):
+        waiting = self.guard.mode is Mode.WAITING
         command = self.guard.tick(self.now)
+        if waiting and self.guard.mode is Mode.RUNNING:
+            self.record.latched.append(None)  # it starts where the arm is measured
         # Velocity interfaces integrate what they are sent; position interfaces go where they are.
         moved = self.joints + command.joint_velocities * self.limits.period
-        self.joints = moved if self.anchor else command.joints
+        positions = self.joints if command.silent else command.joints
+        self.joints = positions if self.interface == 'trajectory' else moved
         record = self.record
+        if self.interface == 'trajectory' and not command.silent:
+            pace, told = self.guard._arm._pace, command.joint_velocities
+            record.rush.append(np.linalg.norm(pace) - np.linalg.norm(told))
         record.joints.append(command.joints)
         record.velocities.append(command.joint_velocities)
         record.hands.append(command.hand)
         record.hand_velocities.append(command.hand_velocity)
         record.latched.append(self.guard.mode is Mode.LATCHED)
+        record.halted.append(self.halted)
+        self.halted = False
         record.ticks_since_accept.append(self.since_accept)
         record.moving.append(command.moving)
 
@@ -169,12 +183,12 @@ def variants(limits):
     """Return limits of several shapes, the guard at 20 Hz."""
     slow = replace(limits, period=0.05, joints_timeout=0.35, action_timeout=0.35)
     tight = replace(slow, max_speed=0.05, max_acceleration=0.6, joint_velocity_scale=0.1)
-    fast = replace(slow, max_speed=0.25, max_acceleration=2.5, tracking_error=0.3)
+    fast = replace(slow, max_speed=0.25, max_acceleration=2.5, hand_error=0.03)
     return slow, tight, fast, replace(slow, max_speed=0.0), limits
 
 
 def sequences(starts, limits, n):
-    """Yield (limits, anchor, record) of n random sequences."""
+    """Yield (limits, interface, record) of n random sequences."""
     rng = np.random.default_rng(1)
     shapes, kinematics = variants(limits), starts[1]
     for _ in range(n):
@@ -184,9 +198,9 @@ def sequences(starts, limits, n):
         if rng.random() < 0.2:  # a box that is just around the hand
             room = rng.uniform(0.0, 0.03, size=(2, 3))
             shape = replace(shape, box_low=here - room[0], box_high=here + room[1])
-        anchor = rng.choice([0.0, 0.0, 0.2])
-        world = World(rng, shape, kinematics, joints, steer, anchor)
-        yield shape, anchor, world.run(14, fault_rate=rng.choice([0.0, 0.03, 0.15]))
+        interface = str(rng.choice(['trajectory', 'trajectory', 'velocity']))
+        world = World(rng, shape, kinematics, joints, steer, interface)
+        yield shape, interface, world.run(14, fault_rate=rng.choice([0.0, 0.03, 0.15]))
 
 
 @pytest.fixture(scope='module')
@@ -198,25 +212,29 @@ def findings(starts, kinematics, limits):
         worst[name] = max(worst.get(name, -np.inf), float(np.max(excess)))
 
     moved = 0
-    for shape, anchor, record in sequences((starts, kinematics), limits, N_SEQUENCES):
+    for shape, interface, record in sequences((starts, kinematics), limits, N_SEQUENCES):
         joints, velocities = np.array(record.joints), np.array(record.velocities)
         hands, speeds = np.array(record.hands), np.array(record.hand_velocities)
         low, high = shape.joint_range(kinematics.arm)
         dt = shape.period
         note('box', np.maximum(shape.box_low - hands, hands - shape.box_high))
         note('speed', np.linalg.norm(speeds, axis=1) - shape.max_speed)
-        changes = np.diff(speeds, axis=0, prepend=np.zeros((1, 3)))
-        note('acceleration', np.linalg.norm(changes, axis=1) / dt - shape.max_acceleration)
+        ramped = ~np.array(record.halted)
+        changes = np.diff(speeds, axis=0, prepend=np.zeros((1, 3)))[ramped]
+        note(
+            'acceleration',
+            np.append(np.linalg.norm(changes, axis=1) / dt, 0.0) - shape.max_acceleration,
+        )
         note('joints', np.maximum(low - joints, joints - high))
         allowed = shape.joint_velocity_scale * kinematics.arm.joint_velocity
         note('joint speed', np.abs(velocities) - allowed)
-        changes = np.diff(velocities, axis=0, prepend=np.zeros((1, 7)))
+        changes = np.diff(velocities, axis=0, prepend=np.zeros((1, 7)))[ramped]
+        changes = np.vstack([changes, np.zeros(7)])
         note('joint acceleration', np.abs(changes) / dt - kinematics.arm.joint_acceleration)
         note('finite', ~np.isfinite(np.hstack([joints, velocities, hands, speeds])))
         note('forward', np.abs(kinematics.path(joints[-1:])[0] - hands[-1:]))
-        if not anchor:
-            steps = np.diff(joints, axis=0) - velocities[1:] * dt
-            note('integral', np.abs(steps[not_reset(record)]))
+        if interface == 'trajectory':
+            note('rush', [*record.rush, -np.inf])
         note('latched', ticks_to_rest(record.latched, record.moving) - shape.stop_ticks)
         since, moving = np.array(record.ticks_since_accept), np.array(record.moving)
         silent = moving & (since * dt > shape.action_timeout)
@@ -224,15 +242,6 @@ def findings(starts, kinematics, limits):
         moved += bool(np.linalg.norm(hands[-1] - hands[0]) > 1e-3)
     worst['moved'] = moved
     return worst
-
-
-def not_reset(record):
-    """Return the steps after which no person placed the arm anew."""
-    flags, kept = record.latched, []
-    for before, state in itertools.pairwise(flags):
-        if state is not None:
-            kept.append(before is not None)
-    return np.array(kept[: len(record.joints) - 1] or [True])
 
 
 @pytest.mark.parametrize(
@@ -247,8 +256,8 @@ def test_commands_are_finite(findings):
     assert findings['finite'] == 0.0
 
 
-def test_commanded_joints_are_the_integral_of_commanded_velocities(findings):
-    assert findings['integral'] <= TOLERANCE
+def test_a_position_interface_is_never_sent_faster_than_the_commanded_velocities(findings):
+    assert findings['rush'] <= TOLERANCE
 
 
 def test_every_latched_stop_stands_within_the_stop_time_and_nothing_moves_after(findings):

@@ -4,10 +4,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from lpgftw_ros.domains.pool import WorkerPool
 from lpgftw_ros.domains.rollout import collect, Rollout
 from lpgftw_ros.domains.sampler import make_env
 from lpgftw_ros.domains.suites import TaskSpec
+from lpgftw_ros.domains.workers import Workers
 from lpgftw_ros.errors import NonFinite, SimulationFailed
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 
@@ -21,7 +21,7 @@ ROWS = 4
 
 @pytest.fixture
 def pool():
-    pool = WorkerPool(2)
+    pool = Workers(2)
     yield pool
     pool.close()
 
@@ -70,7 +70,7 @@ def test_starts_have_the_spread_of_gymnasiums(name, pool):
 
 
 def test_spaces_are_gymnasiums():
-    pool = WorkerPool(1)
+    pool = Workers(1)
     for name, reference in REFERENCES.items():
         env, other = body(name, 1, pool), gymnasium.make(reference)
         assert env.single_observation_space.shape == other.observation_space.shape

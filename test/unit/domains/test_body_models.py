@@ -8,8 +8,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from lpgftw_ros.domains.body_models import compile_body, RULES
-from lpgftw_ros.domains.body_settings import BODY_PARTS, BodySettings
+from lpgftw_ros.domains.bodies.env import compile_body, RULES
+from lpgftw_ros.domains.bodies.settings import BODY_PARTS, BodySettings
 from lpgftw_ros.domains.suites import load_suite
 
 BODIES = tuple(BODY_PARTS)

@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from lpgftw_ros.domains.metaworld_env import MetaWorldVectorEnv
-from lpgftw_ros.domains.pool import WorkerPool
+from lpgftw_ros.domains.metaworld.env import MetaWorldVectorEnv
+from lpgftw_ros.domains.workers import Workers
 from lpgftw_ros.errors import InvalidConfig, NonFinite, UnknownName, WrongShape
 
 GOALS = [[-0.1, 0.8, 0.2], [0.1, 0.85, 0.1], [0.0, 0.9, 0.3]]
@@ -59,7 +59,7 @@ def test_two_environments_of_one_task_share_the_model_and_nothing_else():
 
 @pytest.fixture(scope='module', params=[2, 3])
 def pool(request):
-    pool = WorkerPool(request.param)
+    pool = Workers(request.param)
     yield pool
     pool.close()
 
@@ -181,7 +181,7 @@ def test_joint_names_start_with_the_arm():
 
 def test_a_picture_of_a_row_or_a_clear_error():
     code = (
-        'from lpgftw_ros.domains.metaworld_env import MetaWorldVectorEnv\n'
+        'from lpgftw_ros.domains.metaworld.env import MetaWorldVectorEnv\n'
         'from lpgftw_ros.errors import LpgftwError\n'
         'env = MetaWorldVectorEnv("reach", 1)\n'
         'env.reset()\n'
@@ -213,3 +213,22 @@ def test_stepping_before_reset_is_refused():
 def test_wrong_arguments_are_refused_at_once(settings, error):
     with pytest.raises(error):
         MetaWorldVectorEnv(**settings)
+
+
+def test_memory_of_models_that_were_let_go_goes_back_to_the_system():
+    code = (
+        'import re\n'
+        'from lpgftw_ros.domains.metaworld import engine as engines\n'
+        'def resident():\n'
+        '    with open("/proc/self/smaps_rollup") as file:\n'
+        '        return int(re.search(r"Rss:\\s+(\\d+)", file.read())[1])\n'
+        'for task in ("reach", "push", "door-open", "drawer-open"):\n'
+        '    engines.engine(task)\n'
+        'engines.engine.cache_clear()\n'
+        'kept = resident()\n'
+        'engines._give_back_memory()\n'
+        'print(kept, resident())\n'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, check=True)
+    kept, after = (int(word) for word in done.stdout.split())
+    assert after < kept - 20_000  # kB

@@ -16,10 +16,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from lpgftw_ros.domains.metaworld_engine import READ_BY_REWARDS
-from lpgftw_ros.domains.metaworld_env import MetaWorldVectorEnv
-from lpgftw_ros.domains.metaworld_settings import MetaWorldSettings, placements
-from lpgftw_ros.domains.metaworld_success import CRITERIA
+from lpgftw_ros.domains.metaworld.engine import CRITERIA, READ_BY_REWARDS
+from lpgftw_ros.domains.metaworld.env import MetaWorldVectorEnv
+from lpgftw_ros.domains.metaworld.settings import MetaWorldSettings, placements
 
 STEPS = 150
 TASKS = tuple(placements())

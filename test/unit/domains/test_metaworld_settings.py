@@ -7,15 +7,12 @@ from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 import numpy as np
 import pytest
 
-from lpgftw_ros.domains.metaworld_engine import engine
-from lpgftw_ros.domains.metaworld_settings import (
-    check_settings,
-    deterministic_resets,
-    dimensions,
+from lpgftw_ros.domains.metaworld.engine import CRITERIA, engine
+from lpgftw_ros.domains.metaworld.settings import (
+    describe,
     MetaWorldSettings,
     placements,
 )
-from lpgftw_ros.domains.metaworld_success import CRITERIA
 from lpgftw_ros.domains.suites import load_suite
 from lpgftw_ros.errors import InvalidConfig, LpgftwError, UnknownName
 
@@ -102,7 +99,7 @@ def test_demo_repeats_two_tasks_elsewhere():
 )
 def test_wrong_settings_are_told_what_is_wrong(settings, error, text):
     with pytest.raises(error, match=text):
-        check_settings(settings)
+        describe(settings)
 
 
 def test_the_suffix_of_upstream_may_be_given():
@@ -111,12 +108,13 @@ def test_the_suffix_of_upstream_may_be_given():
 
 @pytest.mark.parametrize(('observation', 'size'), [('paper6', 6), ('full39', 39)])
 def test_dimensions(observation, size):
-    assert dimensions({'task': 'reach', 'observation': observation}) == (size, 4)
+    assert describe({'task': 'reach', 'observation': observation})[:2] == (size, 4)
 
 
 def test_a_list_of_goals_makes_resets_random():
-    assert deterministic_resets({'task': 'reach'})
-    assert not deterministic_resets({'task': 'reach', 'goal': [[0, 0.8, 0.2], [0.1, 0.8, 0.2]]})
+    assert describe({'task': 'reach'}).deterministic_resets
+    two = {'task': 'reach', 'goal': [[0, 0.8, 0.2], [0.1, 0.8, 0.2]]}
+    assert not describe(two).deterministic_resets
 
 
 def test_a_suite_with_a_wrong_goal_is_refused(tmp_path):

@@ -151,16 +151,16 @@ def test_a_users_suite_names_gymnasium_ids(tmp_path):
         ('tasks: []', 'at least one task'),
         ('tasks: [{id: Pendulum-v1}]', "'name'"),
         ('tasks: [{name: a}]', "'id' is missing"),
-        ('tasks: [{name: a, id: X}, {name: a, id: X}]', 'names must differ'),
+        ('tasks: [{name: a, id: Pendulum-v1}, {name: a, id: Pendulum-v1}]', 'names must differ'),
         ('kind: body\ntasks: [{name: a}]', "'body' is missing"),
         ('kind: body\ntasks: [{name: a, body: hopper, gravity: 0}]', 'positive finite'),
         ('kind: body\ntasks: [{name: a, body: hopper, gravity: .nan}]', 'positive finite'),
         ('kind: body\ntasks: [{name: a, body: hopper, gravity: heavy}]', 'positive finite'),
         ('kind: body\ntasks: [{name: a, body: hopper, parts: [1, 1, 1]}]', '4 factors'),
         ('kind: body\ntasks: [{name: a, body: hopper, parts: [1, 1, 0, 1]}]', 'leg_geom'),
-        ('hidden: [0]\ntasks: [{name: a, id: X}]', 'hidden'),
-        ('horizon: 0\ntasks: [{name: a, id: X}]', 'horizon'),
-        ('orders: {50: [1]}\ntasks: [{name: a, id: X}]', 'every task index once'),
+        ('hidden: [0]\ntasks: [{name: a, id: Pendulum-v1}]', 'hidden'),
+        ('horizon: 0\ntasks: [{name: a, id: Pendulum-v1}]', 'horizon'),
+        ('orders: {50: [1]}\ntasks: [{name: a, id: Pendulum-v1}]', 'every task index once'),
         ('tasks: [', 'not YAML'),
     ],
 )
@@ -172,15 +172,15 @@ def test_a_wrong_file_is_told_what_is_wrong(tmp_path, text, message):
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('task: []\ntasks: [{name: a, id: X}]', "did you mean 'tasks'"),
+        ('task: []\ntasks: [{name: a, id: Pendulum-v1}]', "did you mean 'tasks'"),
         ('kind: robot\ntasks: [{name: a}]', 'metaworld'),
         ('kind: body\ntasks: [{name: a, body: hoper}]', "did you mean 'hopper'"),
         ('kind: body\ntasks: [{name: a, body: hopper, gravitas: 1}]', "did you mean 'gravity'"),
-        ('sequence: [b]\ntasks: [{name: a, id: X}]', "no task in suite mine 'b'"),
+        ('sequence: [b]\ntasks: [{name: a, id: Pendulum-v1}]', "no task in suite mine 'b'"),
     ],
 )
 def test_a_wrong_name_is_told_the_right_ones(tmp_path, text, message):
-    with pytest.raises(UnknownName, match=message):
+    with pytest.raises((InvalidConfig, UnknownName), match=message):
         load_suite(write(tmp_path, text))
 
 

@@ -9,12 +9,15 @@ import yaml
 
 from lpgftw_ros.cli import main
 from lpgftw_ros.commands.experiment import spec_names, spec_path
-from lpgftw_ros.experiments.coefficients import read_coefficients
-from lpgftw_ros.experiments.cross_evaluation import measure_cross_returns
-from lpgftw_ros.experiments.diversity import read_cross_returns
-from lpgftw_ros.experiments.rerun import rerun_command
-from lpgftw_ros.experiments.run_data import read_run
-from lpgftw_ros.experiments.spec import load_spec, PROFILES
+from lpgftw_ros.experiments import load_spec, PROFILES
+from lpgftw_ros.experiments.report import rerun_command
+from lpgftw_ros.experiments.run_data import (
+    is_pinned,
+    measure_cross_returns,
+    read_coefficients,
+    read_cross_returns,
+    read_run,
+)
 from lpgftw_ros.experiments.sweep import cell_config
 
 SUITE = {
@@ -75,6 +78,9 @@ def test_report_measures_diversity_draws_maps_and_archives(runs, tmp_path):
     assert read_coefficients(packed).values.shape == (3, 2)
     assert read_cross_returns(next((tmp_path / 'kept').rglob('stl/seed-3'))) is not None
     assert not list((tmp_path / 'kept').rglob('checkpoints'))
+    assert is_pinned(packed)
+    (packed / 'fingerprint.json').unlink()  # as runs were archived that nobody can repeat
+    assert not is_pinned(packed)
 
 
 def test_a_policy_does_on_its_own_task_what_it_did_at_the_end_of_its_run(runs):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.errors import UnknownName
-from lpgftw_ros.experiments.diversity import CrossReturns
 from lpgftw_ros.experiments.explain import column_use, contributions, explain, saturation
+from lpgftw_ros.experiments.run_data import CrossReturns
 from lpgftw_ros.learning.local_model import LocalModel
 from lpgftw_ros.learning.policies import Knowledge, PolicySpec, TaskFactors
 

@@ -1,9 +1,15 @@
 import math
 
+import numpy as np
 import pytest
 
-from lpgftw_ros.experiments.checks import checks
-from lpgftw_ros.experiments.groups import display_name, group_runs
+from lpgftw_ros.experiments.groups import (
+    difference_interval,
+    display_name,
+    group_runs,
+    ratio_interval,
+)
+from lpgftw_ros.experiments.tables import checks
 
 
 def lifetime(make_run, entry, label, seed, curves, tune=10.0, final=10.0, suite='mt10', columns=1):
@@ -76,7 +82,7 @@ def test_tune_ratio_uses_common_tasks(life):
     group = only(
         life('lpg-ftw', 50, [[1.0]], tune=15.0), life('stl', 50, [[1.0], [1.0]], tune=10.0)
     )
-    assert group.tune_ratio('lpg-ftw') == pytest.approx(1.5)
+    assert group.tune_ratio('lpg-ftw').value == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(
@@ -97,33 +103,54 @@ def verdicts(group):
     return [check.verdict for check in checks(group)]
 
 
+def both(life, ours, alone, **options):
+    """Return two seeds of LPG-FTW and of STL with the same curves."""
+    runs = [life('lpg-ftw', seed, ours, **options) for seed in (70, 80)]
+    return only(*runs, *(life('stl', seed, alone) for seed in (70, 80)))
+
+
 def test_claims_hold_when_lpg_ftw_is_ahead(life):
-    group = only(life('lpg-ftw', 50, [[1.0], [3.0]]), life('stl', 50, [[1.0], [2.0]]))
-    assert verdicts(group) == ['holds'] * 5
+    assert verdicts(both(life, [[1.0], [3.0]], [[1.0], [2.0]])) == ['holds'] * 5
 
 
 def test_claims_fail_when_stl_is_ahead_and_tasks_are_forgotten(life):
-    group = only(
-        life('lpg-ftw', 50, [[1.0], [1.0]], tune=8.0, final=4.0),
-        life('stl', 50, [[1.0], [2.0]], tune=10.0),
-    )
+    group = both(life, [[1.0], [1.0]], [[1.0], [2.0]], tune=8.0, final=4.0)
     assert verdicts(group)[:4] == ['does not hold'] * 4
 
 
+def test_one_seed_decides_nothing(life):
+    group = only(life('lpg-ftw', 70, [[1.0], [3.0]]), life('stl', 70, [[1.0], [2.0]]))
+    assert verdicts(group) == ['not enough seeds'] * 5
+
+
+def test_seeds_that_disagree_decide_nothing(life):
+    curves = {70: [[1.0], [3.0]], 80: [[1.0], [1.0]]}
+    ours = [life('lpg-ftw', seed, curve) for seed, curve in curves.items()]
+    group = only(*ours, *(life('stl', seed, [[1.0], [2.0]]) for seed in curves))
+    assert verdicts(group)[0] == 'not enough seeds'
+
+
 def test_claims_about_stl_are_open_without_stl(life):
-    group = only(life('lpg-ftw', 50, [[1.0], [1.0]]))
-    assert verdicts(group) == [
-        'not measured',
-        'not measured',
-        'holds',
-        'not measured',
-        'not measured',
-    ]
+    group = only(*(life('lpg-ftw', seed, [[1.0], [1.0]]) for seed in (70, 80)))
+    assert verdicts(group) == ['not measured', 'not measured', 'holds', *['not measured'] * 2]
 
 
 def test_bodies_must_keep_ninety_seven_percent(life):
-    group = only(life('lpg-ftw', 50, [[1.0]], final=9.5, suite='hopper-gravity'))
-    assert checks(group)[2].verdict == 'does not hold'
+    runs = (life('lpg-ftw', s, [[1.0]], final=9.5, suite='hopper-gravity') for s in (70, 80))
+    assert checks(only(*runs))[2].verdict == 'does not hold'
+
+
+def test_a_ratio_of_sums_draws_numerator_and_denominator_together():
+    pairs = [np.array([[2.0, 1.0], [20.0, 10.0]]), np.array([[4.0, 2.0]])]
+    estimate = ratio_interval(pairs)
+    assert (estimate.value, estimate.low, estimate.high) == (2.0, 2.0, 2.0)
+    assert difference_interval(pairs).value == pytest.approx((26.0 - 13.0) / 3)
+
+
+def test_the_adaptive_method_makes_the_same_claims(life):
+    runs = [life('lpg-ftw-adaptive', seed, [[1.0], [3.0]]) for seed in (70, 80)]
+    group = only(*runs, *(life('stl', seed, [[1.0], [2.0]]) for seed in (70, 80)))
+    assert checks(group)[0].claim.startswith('LPG-FTW adaptive learns faster')
 
 
 def test_no_claims_are_made_about_other_methods_alone(life):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.experiments import metrics
-from lpgftw_ros.experiments.ledger import ledger
+from lpgftw_ros.experiments.metrics import ledger
 
 
 def test_a_bar_is_the_mean_over_tasks(make_run, entry):
@@ -80,6 +80,49 @@ def test_areas_cover_common_iterations_only(make_run, entry):
     ours = make_run('ours', tasks=[entry('a', 0)], curves=[[2.0]], state='running')
     alone = make_run('alone', learner='stl', tasks=[entry('a', 0)], curves=[[1.0, 100.0]])
     assert metrics.transfers(ours, alone)[0].forward == 1.0
+
+
+def test_a_task_that_ended_early_holds_its_tune_return(make_run, entry):
+    ours = make_run('ours', tasks=[entry('a', 0, tune=4.0)], curves=[[1.0, 2.0]])
+    alone = make_run('alone', learner='stl', tasks=[entry('a', 0)], curves=[[1.0] * 5])
+    (found,) = metrics.transfers(ours, alone)
+    assert found.area == pytest.approx((1.0 + 2.0 + 3 * 4.0) / 5)
+    (early,) = metrics.transfers(ours, alone, first=1)
+    assert (early.area, early.area_alone) == (1.0, 1.0)
+
+
+def test_areas_weigh_iterations_by_their_steps_up_to_the_budget():
+    values, steps = np.array([1.0, 3.0, 5.0]), np.array([100.0, 300.0, 100.0])
+    assert metrics.area(values, steps) == pytest.approx((100.0 + 900.0 + 500.0) / 500.0)
+    assert metrics.area(values, steps, 200.0) == pytest.approx((100.0 + 300.0) / 200.0)
+    assert metrics.area(values, steps, 1000.0, 2.0) == pytest.approx((1500.0 + 1000.0) / 1000.0)
+    assert metrics.area(values, steps, 1000.0) == pytest.approx(3.0)
+
+
+def test_the_area_of_a_lifetime_counts_every_step(make_run, entry):
+    """400 steps of iterations at 1, 1,000 steps in all: probes and rest count as tuned."""
+    tasks = [entry('a', 0, tune=2.0), entry('b', 1, tune=4.0)]
+    run = make_run(tasks=tasks, curves=[[1.0, 1.0], [1.0, 1.0]])
+    assert metrics.lifetime_area(run, 600) == pytest.approx((400 * 1.0 + 600 * 3.0) / 1000)
+    assert metrics.lifetime_area(run, 2000) == pytest.approx((400 * 1.0 + 1600 * 3.0) / 2000)
+
+
+def test_half_success_is_an_iteration_counted_from_one(make_run, entry):
+    task, curve = [entry('a', 0)], [[1.0, 1.0, 1.0]]
+    ours = make_run('ours', tasks=task, curves=curve, successes=[[0.0, 0.5, 1.0]])
+    alone = make_run('alone', learner='stl', tasks=task, curves=curve, successes=[[0.0] * 3])
+    (found,) = metrics.transfers(ours, alone)
+    assert (found.half, found.half_alone) == (2.0, math.inf)
+
+
+def test_lost_success_is_what_the_end_lacks(make_run, entry):
+    tasks = [
+        entry('a', 0, tune=(1.0, 0.2), update=(1.0, 1.0), final=(1.0, 0.5)),
+        entry('b', 1, tune=(1.0, 0.5), final=(1.0, 0.5)),
+        entry('c', 2, tune=(1.0, 0.5)),
+    ]
+    run = make_run(tasks=tasks, suite='mt10')
+    assert metrics.lost_success(run) == pytest.approx(0.25)
 
 
 def test_forward_transfer_of_success_is_the_share_of_what_was_missing(make_run, entry):

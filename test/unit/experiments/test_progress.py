@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lpgftw_ros.experiments.progress import describe, last_iteration, LiveProgress, status_table
-from lpgftw_ros.experiments.spec import Cell
+from lpgftw_ros.commands.experiment import describe, last_iteration, LiveProgress, status_table
+from lpgftw_ros.experiments import Cell
 from lpgftw_ros.experiments.sweep import CellState, CellStatus
 
 

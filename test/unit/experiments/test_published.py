@@ -1,6 +1,6 @@
 import math
 
-from lpgftw_ros.experiments.published import BODY_SUITES, PUBLISHED, published
+from lpgftw_ros.experiments.tables import BODY_SUITES, PUBLISHED, published
 
 
 def test_mt10_of_the_readme():

@@ -1,17 +1,33 @@
 import csv
 import io
+import itertools
+import json
 from pathlib import Path
+import re
 
 import pytest
 
 from lpgftw_ros.cli import main
-from lpgftw_ros.experiments.curves import band, common_tasks
+from lpgftw_ros.experiments import load_spec, plots
 from lpgftw_ros.experiments.groups import group_runs
-from lpgftw_ros.experiments.results_page import read_notes, write_page
+from lpgftw_ros.experiments.plots import (
+    band,
+    COLUMN,
+    MOST_METHODS,
+    PAGE,
+    panels,
+    scored_tasks,
+)
+from lpgftw_ros.experiments.report import read_notes, write_page
 from lpgftw_ros.experiments.run_data import read_runs
-from lpgftw_ros.experiments.spec import load_spec
-from lpgftw_ros.experiments.tables import measure_table, stage_table, Table
-from lpgftw_ros.experiments.task_tables import matrix_table, task_table
+from lpgftw_ros.experiments.tables import (
+    matrix_table,
+    measure_table,
+    stage_table,
+    step_table,
+    Table,
+    task_table,
+)
 
 
 @pytest.fixture
@@ -61,6 +77,23 @@ def test_measures_have_one_row_per_method(two_methods):
     assert [row[0] for row in measure_table(group).rows] == ['LPG-FTW', 'STL']
 
 
+def test_every_measure_of_a_row_has_a_column(two_methods):
+    rows = two_methods / 'mt10/stl/seed-50/metrics.jsonl'
+    rows.write_text(rows.read_text().replace('"kl": 0.01', '"entropy": 3.5, "kl": 0.01'))
+    (group,) = group_runs(read_runs([two_methods]))
+    table = step_table(group)
+    assert set(table.header[2:]) == {
+        'kl',
+        'step_length',
+        'refused_steps',
+        'value_error',
+        'entropy',
+    }
+    entropy, kl = table.header.index('entropy'), table.header.index('kl')
+    assert [(row[0], row[entropy]) for row in table.rows] == [('LPG-FTW', None), ('STL', 3.5)]
+    assert [row[kl] for row in table.rows] == pytest.approx([0.01, 0.01])
+
+
 def test_tasks_stand_beside_stl(two_methods):
     (group,) = group_runs(read_runs([two_methods]))
     row = task_table(group, 'lpg-ftw').rows[0]
@@ -80,9 +113,66 @@ def test_curves_average_common_tasks_only(make_folder, entry, tmp_path):
     alone = [entry('a', 0, tune=1.0), entry('b', 1)]
     make_folder('x/stl', learner='stl', tasks=alone, curves=[[1.0, 3.0], [9.0]], state='running')
     (group,) = group_runs(read_runs([tmp_path / 'x']))
-    tasks = common_tasks(group)
-    assert tasks == {50: ('a',)}
-    assert list(band(group.methods['lpg-ftw'], tasks, 'return_mean').mean) == [2.0, 4.0]
+    (panel,) = panels(group)
+    assert panel.tasks == {50: ('a',)}
+    found = band(group.methods['lpg-ftw'], panel.tasks, 'return_mean')
+    assert list(found.mean) == [2.0, 4.0]
+    assert list(found.steps) == [100.0, 200.0]
+
+
+def seeded(make_folder, entry, label, seed):
+    learner = 'ewc' if label.startswith('ewc') else label
+    make_folder(
+        f'x/halfcheetah-gravity/{label}/seed-{seed}',
+        learner=learner,
+        seed=seed,
+        tasks=[entry('gravity-00', 0, tune=1.0)],
+        curves=[[1.0, 2.0]],
+    )
+
+
+def test_methods_share_a_panel_only_with_the_same_seeds(make_folder, entry, tmp_path):
+    cells = (('lpg-ftw', 50), ('lpg-ftw', 60), ('stl', 50), ('stl', 60), ('ewc', 50))
+    for label, seed in cells:
+        seeded(make_folder, entry, label, seed)
+    (group,) = group_runs(read_runs([tmp_path / 'x']))
+    found = {panel.name: panel for panel in panels(group)}
+    assert list(found) == ['', '-seed-50']
+    assert list(found[''].methods) == ['lpg-ftw', 'stl']
+    assert list(found['-seed-50'].methods) == ['lpg-ftw', 'stl', 'ewc']
+    for panel in found.values():
+        per_method = {m: [run.seed for run in runs] for m, runs in panel.methods.items()}
+        assert len({tuple(seeds) for seeds in per_method.values()}) == 1
+
+
+def test_variants_have_figures_of_their_own_and_no_panel_more_than_six(
+    make_folder, entry, tmp_path
+):
+    weights = [f'ewc-w1e-{i}' for i in range(8)]
+    for label in ('lpg-ftw', 'stl', 'ewc', *weights):
+        seeded(make_folder, entry, label, 50)
+    (group,) = group_runs(read_runs([tmp_path / 'x']))
+    found = {panel.name: list(panel.methods) for panel in panels(group)}
+    assert found[''] == ['lpg-ftw', 'stl', 'ewc']
+    assert {*found['-ewc-weights'], *found['-ewc-weights-2']} == {'ewc', *weights}
+    assert max(map(len, found.values())) <= MOST_METHODS
+    for labels in found.values():
+        looks = plots.lines(labels).values()
+        assert len({colour for colour, _ in looks}) == len(labels)
+        assert len({str(dash) for _, dash in looks}) == len(labels)
+
+
+def test_bodies_have_a_dash_for_success(make_folder, entry, tmp_path):
+    seeded(make_folder, entry, 'lpg-ftw', 50)
+    (group,) = group_runs(read_runs([tmp_path / 'x']))
+    assert all(row[-1] is None for row in stage_table(group).rows if row[3] != '-')
+
+
+def test_the_matrix_is_a_figure(make_folder, entry, tmp_path):
+    make_folder('x/one', tasks=[entry('a', 0), entry('b', 1)], matrix=[[1.0, None], [2.0, 3.0]])
+    assert main(['report', str(tmp_path / 'x'), '--out', str(tmp_path / 'out')]) == 0
+    names = {path.name for path in (tmp_path / 'out' / 'figures').iterdir()}
+    assert 'halfcheetah-gravity-matrix-lpg-ftw-seed-50.pdf' in names
 
 
 def test_the_command_writes_tables_and_both_kinds_of_figures(two_methods, tmp_path, capsys):
@@ -140,6 +230,39 @@ def test_the_page_says_what_is_not_measured(two_methods, tmp_path):
     assert 'Not measured yet.' in page.read_text()
 
 
+def test_the_page_opens_with_one_table_that_keeps_the_seeds_apart(make_folder, entry, tmp_path):
+    for seed, learner in itertools.product((50, 70), ('lpg-ftw', 'stl')):
+        level = (1.0 if learner == 'stl' else 1.5) * seed
+        make_folder(
+            f'{learner}/seed-{seed}',
+            learner=learner,
+            seed=seed,
+            suite='mt10',
+            tasks=[entry(name, i, tune=(level, 1.0), final=level) for i, name in enumerate('ab')],
+            curves=[[level], [level]],
+        )
+    page = tmp_path / 'results.md'
+    write_page(page, [spec(tmp_path, 'mt10')], read_runs([tmp_path]), {})
+    text = page.read_text()
+    confirmation, development = text.index('### Confirmation'), text.index('### Development')
+    rows = [line for line in text.splitlines() if line.startswith('| [mt10](#all-of-mt10)')]
+    assert ['| 70 |' in rows[0], '| 50 |' in rows[1], len(rows)] == [True, True, 2]
+    assert confirmation < text.index(rows[0]) < development < text.index(rows[1])
+    assert '+50% (+50% to +50%)' in rows[0]
+    assert '1.500 (1.500 to 1.500)' in rows[0]
+
+
+def test_grids_have_a_page_of_their_own(two_methods, tmp_path):
+    grid = tmp_path / 'grid.yaml'
+    grid.write_text('title: A grid\nsuites: [mt10, mt50]\nseeds: [50]\nmethods: [stl]\n')
+    page = tmp_path / 'results.md'
+    write_page(page, [spec(tmp_path, 'mt10'), load_spec(grid)], read_runs([two_methods]), {})
+    aside = tmp_path / 'results-variants.md'
+    assert '## A grid' in aside.read_text()
+    assert '## A grid' not in page.read_text()
+    assert '(results-variants.md)' in page.read_text()
+
+
 def test_without_a_note_the_cause_is_not_known(two_methods, tmp_path):
     page = tmp_path / 'results.md'
     write_page(page, [spec(tmp_path, 'mt10')], read_runs([two_methods]), {})
@@ -148,3 +271,34 @@ def test_without_a_note_the_cause_is_not_known(two_methods, tmp_path):
 
 def test_missing_notes_are_no_error(tmp_path):
     assert read_notes(tmp_path / 'none.yaml') == {}
+
+
+def test_bars_share_a_figure_only_with_the_same_seeds_and_tasks(make_folder, entry, tmp_path):
+    for label, seed, tasks in (('lpg-ftw', 50, 'ab'), ('lpg-ftw', 60, 'a'), ('stl', 50, 'a')):
+        make_folder(
+            f'x/halfcheetah-gravity/{label}/seed-{seed}',
+            learner=label,
+            seed=seed,
+            tasks=[entry(task, i, tune=10.0**i) for i, task in enumerate(tasks)],
+            curves=[[1.0, 2.0] for _ in tasks],
+        )
+    (group,) = group_runs(read_runs([tmp_path / 'x']))
+    (panel,) = panels(group, scored_tasks)
+    assert panel.name == '-seed-50'
+    assert panel.tasks == {50: ('a',)}
+    assert panel.runs_of('x').stage('lpg-ftw', 'tune').value == 1.0
+
+
+def test_every_figure_is_as_wide_as_one_column_of_a_paper_or_two(two_methods, tmp_path):
+    matrix = [[1.0, None], [2.0, 3.0]]
+    for path in two_methods.rglob('summary.json'):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {'matrix': matrix}))
+    out = tmp_path / 'report'
+    assert main(['report', str(two_methods), '--out', str(out)]) == 0
+    found = {
+        path.name: re.search(rb'/MediaBox \[ 0 0 ([0-9.]+) ', path.read_bytes())
+        for path in (out / 'figures').glob('*.pdf')
+    }
+    assert {'mt10-curves.pdf', 'mt10-bars.pdf', 'mt10-matrix-stl-seed-50.pdf'} <= set(found)
+    for name, box in found.items():
+        assert round(float(box[1]) / 72, 2) in (COLUMN, PAGE), name

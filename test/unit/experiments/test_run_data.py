@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.experiments.run_data import read_run, read_runs
-from lpgftw_ros.experiments.run_files import BadRunFolder, find_runs, MissingRun
+from lpgftw_ros.runs.folder import BadRunFolder, find_runs, MissingRun
 
 
 def test_stages_that_do_not_apply_are_absent(make_run, entry):

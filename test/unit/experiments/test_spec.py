@@ -4,7 +4,7 @@ import pytest
 
 from lpgftw_ros.commands.experiment import spec_names, spec_path
 from lpgftw_ros.errors import InvalidConfig, LpgftwError, UnknownName
-from lpgftw_ros.experiments.spec import load_spec, PROFILES
+from lpgftw_ros.experiments import load_spec, PROFILES
 
 TEXT = """
 title: A table
@@ -55,6 +55,16 @@ def test_pg_ella_starts_from_the_stl_run_of_its_seed(spec_file):
     cell = load_spec(spec_file, 'smoke').cells[1]
     words = cell.arguments(Path('runs'))
     assert words[words.index('--source') + 1] == 'runs/demo/stl/seed-50'
+
+
+def test_a_method_may_have_fewer_seeds(tmp_path):
+    path = tmp_path / 'some.yaml'
+    path.write_text('suites: [demo]\nseeds: [1, 2]\nmethods: [stl, {learner: er, seeds: [2]}]')
+    cells = [(cell.label, cell.seed) for cell in load_spec(path).cells]
+    assert cells == [('stl', 1), ('stl', 2), ('er', 2)]
+    path.write_text('suites: [demo]\nseeds: [1]\nmethods: [{learner: er, seeds: [2]}]')
+    with pytest.raises(UnknownName, match='seed of a method'):
+        load_spec(path)
 
 
 def test_settings_per_suite_stay_with_their_suite(spec_file):

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from lpgftw_ros.experiments.statistics import (
+from lpgftw_ros.experiments.groups import (
     iqm,
     iqm_interval,
     probability_of_improvement,

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from pathlib import Path
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,16 @@ import pytest
 import yaml
 
 from lpgftw_ros.commands import experiment
-from lpgftw_ros.experiments.processes import LocalProcesses, RayTasks
-from lpgftw_ros.experiments.spec import Cell, ExperimentSpec
-from lpgftw_ros.experiments.sweep import cell_config, CellState, Sweep
+from lpgftw_ros.experiments import Cell, ExperimentSpec
+from lpgftw_ros.experiments.sweep import (
+    cell_config,
+    CellState,
+    is_finished,
+    LocalProcesses,
+    RayTasks,
+    slurm_script,
+    Sweep,
+)
 
 PROGRAM = """
 import json, os, pathlib, sys, time
@@ -27,7 +35,7 @@ with (out.parent / f'calls-{seed}.txt').open('a') as file:
     file.write(' '.join(words) + '\\n')
 if seed == 13:
     sys.exit('unlucky')
-if seed == 99:
+if seed == 99 and '--resume' not in words:
     (out / 'pid').write_text(str(os.getpid()))
     time.sleep(60)
 if '--source' in words:
@@ -184,7 +192,7 @@ def test_signals_end_the_command_and_its_children(tmp_path, program, number):
 import argparse, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 from lpgftw_ros.commands import experiment
-from lpgftw_ros.experiments.spec import Cell, ExperimentSpec
+from lpgftw_ros.experiments import Cell, ExperimentSpec
 spec = ExperimentSpec('t', None, 't', '', ('demo',), False, (Cell('demo', 'stl', 'stl', 99),))
 args = argparse.Namespace(out={str(tmp_path)!r}, jobs=1, workers=1, ray=None, dry_run=False)
 import pathlib; args.out = pathlib.Path(args.out)
@@ -204,9 +212,53 @@ except KeyboardInterrupt:
         os.kill(pid, 0)
 
 
-def test_ray_runs_the_same_cells(tmp_path, program):
-    backend = RayTasks('local', cpus_per_task=1, jobs=2)
-    runner = Sweep(table(cell(), cell(seed=13)), tmp_path, backend, program=program)
+def test_ray_runs_the_same_cells_and_resumes_one_whose_worker_was_lost(tmp_path, program):
+    backend = RayTasks('local', jobs=2)
+    assert (backend.capacity, backend.options) == (2, ())
+    cells = (cell(), cell(seed=13), cell(seed=99))
+    runner = Sweep(table(*cells), tmp_path, backend, program=program)
+    while not (tmp_path / 'demo/stl/seed-99/pid').exists():
+        assert runner.advance()
+        time.sleep(0.05)
+    pid = int(wait_for(tmp_path / 'demo/stl/seed-99/pid'))
+    parent = int(Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[1])
+    for lost in (parent, pid):
+        os.kill(lost, signal.SIGKILL)
     states = {status.cell.seed: status.state for status in runner.run(poll_seconds=0.05)}
-    assert states == {50: CellState.FINISHED, 13: CellState.FAILED}
-    assert json.loads((tmp_path / 'demo/stl/seed-50/summary.json').read_text())['format'] == 1
+    finished = CellState.FINISHED
+    assert states == {50: finished, 13: CellState.FAILED, 99: finished}
+    assert (tmp_path / 'demo/stl/calls-99.txt').read_text().endswith('--resume\n')
+
+
+SMALL = {'tasks': '1', 'iterations': '1', 'trajectories': '2'}
+
+
+def small(label: str, source: str | None = None) -> Cell:
+    return Cell('hopper-gravity', label, label, 50, options=SMALL, source=source)
+
+
+def test_a_slurm_script_runs_the_cell_of_its_index_and_goes_on_with_it(tmp_path):
+    path = tmp_path / 'cells.sh'
+    path.write_text(slurm_script(table(small('stl')), tmp_path / 'runs', 1, None))
+
+    def job(index: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, 'SLURM_ARRAY_TASK_ID': index}
+        return subprocess.run(
+            ['bash', str(path)], env=environment, capture_output=True, text=True, check=False
+        )
+
+    assert job('0').returncode == 0
+    assert is_finished(tmp_path / 'runs/hopper-gravity/stl/seed-50')
+    again = job('0')
+    assert (again.returncode, 'nothing left to learn' in again.stdout) == (0, True)
+    assert job('1').returncode == 2
+
+
+def test_a_slurm_array_has_every_cell_once_and_sources_first(tmp_path):
+    cells = (small('pg-ella', source='stl'), small('lpg-ftw'), small('stl'))
+    script = slurm_script(table(*cells), tmp_path / 'my runs', 4, 8)
+    learners = re.findall(r'^\d+\) .*--learner (\S+)', script, re.M)
+    assert learners == ['lpg-ftw', 'stl', 'pg-ella']
+    assert '--array=0-1%8' in script
+    assert '--array=2-2%8 --dependency="afterany:$first"' in script
+    assert '#SBATCH --cpus-per-task=4' in script

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 
 

@@ -12,7 +12,7 @@ from lpgftw_ros.errors import (
     WrongShape,
 )
 from lpgftw_ros.learning import LEARNERS, make_learner, STATE_PARTS
-from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 
 TRAINED = ('stl', 'ewc', 'er')
@@ -375,7 +375,9 @@ def test_bootstrapping_at_time_limits_changes_the_advantages(make, make_batch):
 
 
 def test_an_unknown_learner_names_the_known_ones(spec):
-    with pytest.raises(UnknownName, match=r"no learner 'sl'.*lpg-ftw, stl, ewc, er, pg-ella"):
+    with pytest.raises(
+        UnknownName, match=r"no learner 'sl'.*lpg-ftw, lpg-ftw-adaptive, stl, ewc, er, pg-ella"
+    ):
         make_learner('sl', spec)
 
 
@@ -385,7 +387,24 @@ def test_a_learner_refuses_settings_of_another(spec):
 
 
 def test_only_pg_ella_takes_and_needs_finished_policies(spec, source):
-    with pytest.raises(InvalidConfig, match='belong to pg-ella'):
+    with pytest.raises(InvalidConfig, match='pg-ella needs finished STL'):
         make_learner('pg-ella', spec)
-    with pytest.raises(InvalidConfig, match='belong to pg-ella'):
+    with pytest.raises(InvalidConfig, match='pg-ella needs finished STL'):
         make_learner('stl', spec, source=source)
+
+
+def test_the_version_grows_by_one_with_every_change(learn):
+    """Finishing, parking, continuing and forgetting each change the knowledge once."""
+    learner = make_learner('stl', PolicySpec(3, 2))
+    seen = [learner.knowledge().version]
+    learn(learner, 'a')
+    seen.append(learner.knowledge().version)
+    learner.start_task('b', seed=1)
+    learner.park_task()
+    seen.append(learner.knowledge().version)
+    learner.start_task('b', seed=1)
+    seen.append(learner.knowledge().version)
+    learner.park_task()
+    learner.forget_task('b')
+    seen.append(learner.knowledge().version)
+    assert seen == [0, 1, 2, 3, 5]

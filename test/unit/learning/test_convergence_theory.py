@@ -13,8 +13,7 @@ as |L_t - L_{t-1}| = O(1/t) and that g_t(L_t) - g^_t(L_t) goes to zero.
 import numpy as np
 import pytest
 
-from lpgftw_ros.learning.basis import BasisRules
-from lpgftw_ros.learning.knowledge_base import KnowledgeBase
+from lpgftw_ros.learning.knowledge_base import BasisRules, KnowledgeBase
 from lpgftw_ros.learning.local_model import LocalModel
 from lpgftw_ros.learning.policies import PolicySpec
 from lpgftw_ros.learning.solvers import make_solver

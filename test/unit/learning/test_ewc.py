@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from lpgftw_ros.errors import StateMismatch
-from lpgftw_ros.learning.baselines.ewc import Ewc, EwcConfig
-from lpgftw_ros.learning.gradients import forward, surrogate_gradient
-from lpgftw_ros.learning.policies import PolicySpec
+from lpgftw_ros.learning.methods.ewc import Ewc, EwcConfig
+from lpgftw_ros.learning.policies import forward, PolicySpec, surrogate_gradient
 
 PENALTIES = ('original', 'scaled', 'huszar')
 

@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from lpgftw_ros.learning.fisher import Fisher
-from lpgftw_ros.learning.gradients import (
+from lpgftw_ros.learning.policies import (
     backward,
     forward,
     log_likelihood,
+    mean_action,
     mean_kl,
+    PolicySnapshot,
+    PolicySpec,
     push_forward,
     surrogate_gradient,
 )
-from lpgftw_ros.learning.policies import mean_action, PolicySnapshot, PolicySpec
+from lpgftw_ros.learning.steps import Fisher
 
 
 def flat(policy):

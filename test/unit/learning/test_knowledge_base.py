@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.errors import LearnerMisuse, LpgftwError, NonFinite, UnknownName, WrongShape
-from lpgftw_ros.learning.basis import BasisRules, grow
-from lpgftw_ros.learning.knowledge_base import KnowledgeBase
+from lpgftw_ros.learning.knowledge_base import BasisRules, grow, KnowledgeBase
 from lpgftw_ros.learning.local_model import LocalModel
 from lpgftw_ros.learning.policies import compose, PolicySpec, TaskFactors
 from lpgftw_ros.learning.solvers import make_solver, SOLVERS
@@ -125,6 +124,9 @@ def test_a_new_task_may_start_from_the_latest_coefficients(rng):
     kb.add('alike', np.array([3.0]), random_model(rng))
     np.testing.assert_array_equal(kb.first_coefficients('latest'), [3.0, 0.0])
     np.testing.assert_array_equal(base().first_coefficients('latest'), np.zeros(0))
+    several = filled(rng, n_tasks=6)
+    latest = several.coefficients('t5')
+    np.testing.assert_array_equal(several.first_coefficients('latest'), latest)
 
 
 # -- the solve ---------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ def test_a_replaced_model_leaves_nothing_behind(rng):
     kb.add('t2', np.ones(3), random_model(rng))
     kb.add('t2', 2.0 * np.ones(3), model)
     fresh = KnowledgeBase(SPEC, make_solver('dense'), kb.rules)
-    fresh._basis = kb.basis
+    fresh.basis = kb.basis
     for task, term in kb.terms.items():
         fresh.add(task, term.s, term.model)
     for now, then in zip(contents(kb)[1:], contents(fresh)[1:], strict=True):

@@ -5,16 +5,19 @@ import pytest
 
 from lpgftw_ros.errors import NonFinite, WrongShape
 from lpgftw_ros.learning.config import TrainingConfig
-from lpgftw_ros.learning.fisher import Fisher
-from lpgftw_ros.learning.gradients import forward, surrogate_gradient
 from lpgftw_ros.learning.local_model import (
     LEAST_KL_PRICE,
-    local_model,
     LocalModel,
     natural_curvature,
 )
+from lpgftw_ros.learning.policies import forward, surrogate_gradient
+from lpgftw_ros.learning.steps import Fisher, make_base_learner
 
 CONFIG = TrainingConfig(max_kl=0.02)
+
+
+def local_model(policy, obs, actions, advantages, config):
+    return make_base_learner(config).local_model(policy, obs, actions, advantages)
 
 
 def test_gradient_and_point_are_those_of_theta(policy, obs, actions, weights):
@@ -85,3 +88,12 @@ def test_a_model_that_is_not_finite_is_refused(policy, obs, actions):
 def test_a_model_of_the_wrong_shape_is_refused():
     with pytest.raises(WrongShape, match='H has shape'):
         LocalModel(np.zeros(2), np.zeros(2), np.zeros((3, 3)))
+
+
+@pytest.mark.parametrize('name', ['alpha', 'g', 'H'])
+def test_a_spoilt_part_of_a_model_is_named(name):
+    parts = {'alpha': np.zeros(2), 'g': np.zeros(2), 'H': -np.eye(2)}
+    with pytest.raises(NonFinite, match=f'^{name} has'):
+        LocalModel(**parts | {name: np.full_like(parts[name], np.nan)})
+    with pytest.raises(WrongShape, match=r'^(g|H) has shape'):
+        LocalModel(**parts | {name: np.zeros(3)})

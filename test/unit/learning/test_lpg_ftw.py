@@ -1,14 +1,15 @@
 """LPG-FTW as a learner: its phases, parking, revisits and state."""
 
 from dataclasses import replace
+import time
 
 import numpy as np
 import pytest
 
 from lpgftw_ros.errors import InvalidConfig, LearnerMisuse, NonFinite, StateMismatch
-from lpgftw_ros.learning.baselines.stl import Stl, StlConfig
-from lpgftw_ros.learning.lpg_ftw import LpgFtw
-from lpgftw_ros.learning.lpg_ftw_config import LpgFtwConfig, PAPER
+from lpgftw_ros.learning.knowledge_base import BasisRules
+from lpgftw_ros.learning.lpg_ftw import LpgFtw, LpgFtwConfig, PAPER
+from lpgftw_ros.learning.methods.stl import Stl, StlConfig
 from lpgftw_ros.learning.policies import PolicySpec
 from lpgftw_ros.learning.solvers import SOLVERS
 from lpgftw_ros.runs.config import resolve
@@ -81,7 +82,7 @@ def test_the_first_task_becomes_the_first_column(spec):
     report = learner.finish_task(batch_of(learner))
     np.testing.assert_array_equal(learner.knowledge().basis[:, 0], theta)
     np.testing.assert_array_equal(learner.knowledge().tasks['a'].coefficients, [1.0])
-    assert (report.columns, report.basis_change, report.parameter_change) == (1, 0.0, 0.0)
+    assert report.measures == {'basis_change': 0.0, 'parameter_change': 0.0, 'columns': 1}
 
 
 def test_the_second_task_starts_at_the_mean_of_earlier_coefficients():
@@ -207,7 +208,7 @@ def test_every_solver_runs_a_lifetime(solver, step):
     learner = make(MLP, solver=solver, step=step)
     report = learn(learner, *'abcd')
     assert report.columns == 2
-    assert 0.0 < report.basis_change < 1.0
+    assert 0.0 < report.measures['basis_change'] < 1.0
 
 
 # -- M < N -------------------------------------------------------------------------------------
@@ -375,6 +376,31 @@ def test_the_only_task_learns_its_column_again():
     theta = learner.factors().residual
     assert learner.finish_task(batch_of(learner)).columns == 1
     np.testing.assert_array_equal(learner.knowledge().policy('a').theta, theta)
+
+
+def test_a_report_tells_the_seconds_its_own_work_took():
+    learner = make()
+    learner.start_task('a', seed=1)
+    batch = batch_of(learner)
+    for work in (lambda: learner.improve(batch), learner.fit_values, lambda: finish(learner)):
+        began = time.perf_counter()
+        seconds = work().seconds
+        assert 0.0 < seconds <= time.perf_counter() - began
+
+
+def finish(learner):
+    return learner.finish_task(batch_of(learner))
+
+
+def test_a_revisit_among_others_adds_no_column():
+    learner = make(max_columns=4)
+    learn(learner, 'a', 'b')
+    learner.start_task('a', seed=9)
+    assert len(learner.factors().coefficients) == 2
+    assert not learner.factors().residual.any()
+    iterate(learner)
+    learner.finish_task(batch_of(learner))
+    assert learner.knowledge().basis.shape[1] == 2
 
 
 def test_a_revisit_can_be_parked():
@@ -606,3 +632,15 @@ def test_a_batch_of_another_task_is_refused():
 def test_the_paper_preset_file_says_what_the_text_says():
     method = resolve('demo', 'lpg-ftw', preset='paper').method
     assert {name: method[name] for name in PAPER} == PAPER
+
+
+def test_rules_without_settings_are_those_of_the_default_settings():
+    config = LpgFtwConfig()
+    learner = LpgFtw(PolicySpec(3, 2), config, 0)
+    assert learner._knowledge_base.rules == BasisRules(config.max_columns)
+
+
+def test_a_state_holds_no_earlier_basis_unless_one_was_tried_out(learn):
+    learner = LpgFtw(PolicySpec(3, 2), LpgFtwConfig(), 0)
+    learn(learner, 'a', 'b')
+    assert learner.state(['base'])['base/basis_before'].shape == (8, 0)

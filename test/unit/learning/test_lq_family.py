@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.policies import PolicySpec
 from lpgftw_ros.learning.randomness import derive_seed, Purpose
 from lpgftw_ros.learning.registry import make_learner

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.errors import InvalidConfig, LearnerMisuse, UnknownName
-from lpgftw_ros.learning.baselines.lasso import lasso
-from lpgftw_ros.learning.baselines.pg_ella import PgElla, PgEllaConfig
+from lpgftw_ros.learning.methods.pg_ella import lasso, PgElla, PgEllaConfig
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 
 
@@ -78,9 +77,9 @@ def test_first_tasks_take_a_column_each(make):
     np.testing.assert_array_equal(knowledge.tasks['b'].coefficients, [0.0, 1.0])
 
 
-def test_basis_solves_the_published_system(make):
-    learner = make('a', 'b', 'c')
-    d, k, T = learner.spec.n_parameters, 2, 3
+def published_basis(learner):
+    """Solve the published system for all tasks of a learner."""
+    d, k, T = learner.spec.n_parameters, 2, len(learner.knowledge().tasks)
     A, b = np.zeros((d * k, d * k)), np.zeros(d * k)
     for task, factors in learner.knowledge().tasks.items():
         s = np.zeros(k)
@@ -88,8 +87,22 @@ def test_basis_solves_the_published_system(make):
         D = -learner._models[task].H
         A += np.kron(np.outer(s, s), D)
         b += np.kron(s, D @ learner._models[task].alpha)
-    L = np.linalg.solve(A / T + 1e-5 * np.eye(d * k), b / T).reshape((d, k), order='F')
+    return np.linalg.solve(A / T + 1e-5 * np.eye(d * k), b / T).reshape((d, k), order='F')
+
+
+def test_basis_solves_the_published_system(make):
+    learner = make('a', 'b', 'c')
+    L = published_basis(learner)
     np.testing.assert_allclose(learner.knowledge().basis, L, rtol=1e-6, atol=1e-9)
+
+
+def test_a_task_folded_in_again_counts_with_its_new_terms_only(make, make_batch):
+    learner = make('a', 'b', 'c')
+    for task, n in (('c', 20), ('d', 30)):
+        learner.start_task(task, seed=1)
+        learner.finish_task(make_batch(learner, n=n))
+        L = published_basis(learner)
+        np.testing.assert_allclose(learner.knowledge().basis, L, rtol=1e-6, atol=1e-9)
 
 
 def test_while_a_task_runs_it_acts_as_stl_left_it(make, source):

@@ -1,9 +1,11 @@
 """Policies: shapes, initialisation, acting and composing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros.errors import InvalidConfig, UnknownName, WrongShape
 from lpgftw_ros.learning.policies import (
     compose,
     initial_head,
@@ -22,6 +24,7 @@ from lpgftw_ros.learning.policies import (
 def test_sizes_are_the_published_ones(obs, act, hidden, d, head):
     spec = PolicySpec(obs, act, hidden)
     assert (spec.n_parameters, spec.head_size) == (d, head)
+    assert spec.min_log_std == -3.0
 
 
 @pytest.mark.parametrize('shape', [(0, 1, ()), (1, 0, ()), (1, 1, (3,)), (1, 1, (3, 0))])
@@ -46,6 +49,12 @@ def test_hidden_layers_start_at_full_scale_and_heads_small(rng):
 
 def test_a_linear_policy_has_no_head(rng):
     assert initial_head(PolicySpec(3, 2), rng).shape == (0,)
+
+
+@pytest.mark.parametrize('name', ['theta', 'head', 'log_std'])
+def test_a_part_of_the_wrong_shape_is_named(policy, name):
+    with pytest.raises(WrongShape, match=f'^{name} has shape'):
+        replace(policy, **{name: np.zeros(99)})
 
 
 def test_noise_is_scaled_by_sigma(policy, obs, rng):

@@ -5,13 +5,11 @@ import pytest
 import torch
 
 from lpgftw_ros.errors import StateMismatch
-from lpgftw_ros.learning.baselines.replay import Replay, ReplayConfig
-from lpgftw_ros.learning.baselines.reservoir import Reservoir, Stored
-from lpgftw_ros.learning.batch import Batch
-from lpgftw_ros.learning.gradients import forward, surrogate_gradient
-from lpgftw_ros.learning.policies import PolicySpec
+from lpgftw_ros.learning.arrays import Batch
+from lpgftw_ros.learning.methods.replay import Replay, ReplayConfig, Reservoir, Stored
+from lpgftw_ros.learning.policies import forward, PolicySpec, surrogate_gradient
 from lpgftw_ros.learning.randomness import generator, Purpose
-from lpgftw_ros.learning.task_run import whitened_advantages
+from lpgftw_ros.learning.values import whitened_advantages
 
 LINEAR = PolicySpec(3, 2)
 
@@ -22,6 +20,10 @@ def trained(spec, learn):
     learn(learner, 'a', 'b')
     learner.start_task('c', seed=1)
     return learner
+
+
+def test_importance_is_only_bounded_to_keep_sums_finite():
+    assert ReplayConfig().max_importance == 1e6
 
 
 def stored_of(first, n):

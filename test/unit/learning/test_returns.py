@@ -1,10 +1,22 @@
 """Discounted sums and advantages against the loops that define them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from lpgftw_ros.learning.batch import Batch
-from lpgftw_ros.learning.returns import advantages, discounted_returns, discounted_sums, whiten
+from lpgftw_ros.errors import WrongShape
+from lpgftw_ros.learning.arrays import Batch
+from lpgftw_ros.learning.config import TrainingConfig
+from lpgftw_ros.learning.values import (
+    advantages,
+    discounted_returns,
+    discounted_sums,
+    value_features,
+    ValueFunction,
+    whiten,
+    whitened_advantages,
+)
 
 LENGTHS = np.array([3, 1, 5])
 
@@ -75,3 +87,24 @@ def test_whitened_has_mean_zero_and_deviation_one(rng):
 
 def test_equal_advantages_become_zero():
     assert not whiten(np.full(4, 2.0)).any()
+
+
+def test_values_that_hardly_differ_are_whitened_gently():
+    np.testing.assert_allclose(whiten(np.array([-1e-6, 1e-6])), [-0.5, 0.5])
+
+
+@pytest.mark.parametrize('bootstrap', [False, True])
+def test_a_time_limit_is_valued_only_if_the_settings_say_so(ragged, rng, bootstrap):
+    values = ValueFunction.create(2, rng)
+    config = TrainingConfig(bootstrap_timeouts=bootstrap, gamma=0.9)
+    found = whitened_advantages(values, ragged, config, 0.8)
+    own = values.predict(value_features(ragged.observations, ragged.step_in_trajectory))
+    last = values.predict(value_features(ragged.final_observations, LENGTHS))
+    after = np.array([0.0, last[1] if bootstrap else 0.0, 0.0])
+    np.testing.assert_allclose(found, whiten(looped(ragged, own, after, 0.9, 0.8)))
+
+
+@pytest.mark.parametrize('name', ['observations', 'actions', 'rewards', 'success'])
+def test_a_batch_whose_arrays_do_not_fit_is_refused(ragged, name):
+    with pytest.raises(WrongShape, match=f'{name} has shape'):
+        replace(ragged, **{name: np.zeros(9) if name != 'rewards' else np.zeros((9, 1))})

@@ -3,24 +3,35 @@
 import numpy as np
 import pytest
 
-from lpgftw_ros.errors import LpgftwError, NonFinite, UnknownName
+from lpgftw_ros.errors import LpgftwError, NonFinite, StateMismatch, UnknownName
 from lpgftw_ros.learning.config import TrainingConfig
-from lpgftw_ros.learning.fisher import Fisher
-from lpgftw_ros.learning.gradients import forward
-from lpgftw_ros.learning.local_model import local_model, LocalModel
-from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
-from lpgftw_ros.learning.solvers import make_solver, SOLVERS, TaskTerm, with_form
-from lpgftw_ros.learning.solvers.factored import (
+from lpgftw_ros.learning.local_model import LocalModel
+from lpgftw_ros.learning.policies import forward, PolicySnapshot, PolicySpec
+from lpgftw_ros.learning.serialise import (
+    compact,
+    form_from_arrays,
+    form_shapes,
+    read_matrix,
+    StateReader,
+)
+from lpgftw_ros.learning.solvers import (
+    make_solver,
+    Problem,
+    rebuild,
+    SOLVERS,
+    TaskModel,
+    TaskTerm,
+    with_form,
+)
+from lpgftw_ros.learning.solvers.forms import (
+    DenseForm,
     diagonal_fisher,
     factored_model,
     kronecker_fisher,
-)
-from lpgftw_ros.learning.solvers.forms import (
-    form_from_arrays,
-    form_shapes,
     layer_index,
     nearest_kronecker,
 )
+from lpgftw_ros.learning.steps import Fisher, Npg
 
 LINEAR = PolicySpec(obs_dim=3, act_dim=2)
 MLP = PolicySpec(obs_dim=3, act_dim=2, hidden=(4, 3))
@@ -58,7 +69,7 @@ def solved(name, terms_of, spec, *, k=3, ridge=1e-5, **changes):
     n_tasks = len(terms_of) + (changes.get('plus') is not None)
     n_tasks -= changes.get('minus') is not None
     L = np.zeros((spec.n_parameters, k))
-    return solver.solve(L, n_tasks=n_tasks, ridge=ridge, **changes)
+    return solver.solve(L, Problem(n_tasks, ridge, **changes))
 
 
 def kronecker_system(terms_of, d, k, ridge):
@@ -76,6 +87,15 @@ def kronecker_system(terms_of, d, k, ridge):
 @pytest.fixture
 def rng():
     return np.random.default_rng(5)
+
+
+def test_the_extent_of_a_term_is_the_largest_it_adds(rng):
+    H = negative_definite(rng, LINEAR.n_parameters)
+    for term in terms(rng, LINEAR, [H], 'dense'):
+        largest = float(np.max(np.abs(term.s)))
+        in_A = 2.0 * largest**2 * np.max(np.abs(np.diag(H)))
+        expected = [in_A, largest * np.max(np.abs(term.pull))]
+        np.testing.assert_allclose(term.extent(), expected, rtol=1e-12)
 
 
 def test_dense_is_the_equation_of_the_paper(rng):
@@ -129,17 +149,17 @@ def test_sums_survive_a_round_trip(rng, name):
     form = make_solver(name).form
     tasks = terms(rng, LINEAR, [kronecker_matrix(rng, LINEAR) for _ in range(4)], form)
     first, second = make_solver(name), make_solver(name)
-    first.rebuild(tasks)
+    rebuild(first, tasks)
     second.load_sums(first.sums())
     L = np.zeros((LINEAR.n_parameters, 3))
-    a, b = (solver.solve(L, n_tasks=4, ridge=1e-5) for solver in (first, second))
+    a, b = (solver.solve(L, Problem(4, 1e-5)) for solver in (first, second))
     np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize('name', ['cg', 'kronecker'])
 def test_iterative_solvers_have_no_sums(rng, name):
     solver = make_solver(name)
-    solver.rebuild(terms(rng, LINEAR, [kronecker_matrix(rng, LINEAR)], solver.form))
+    rebuild(solver, terms(rng, LINEAR, [kronecker_matrix(rng, LINEAR)], solver.form))
     solver.load_sums(solver.sums())
     assert solver.sums() == {}
 
@@ -154,8 +174,8 @@ def test_an_unfinished_conjugate_gradient_still_improves(rng):
         return np.mean(values) - 0.5 * ridge * np.sum(L * L)
 
     solver = make_solver('cg', max_iterations=2)
-    solver.rebuild(tasks)
-    assert objective(solver.solve(start, n_tasks=6, ridge=ridge)) > objective(start)
+    rebuild(solver, tasks)
+    assert objective(solver.solve(start, Problem(6, ridge))) > objective(start)
     assert solver.residual > 1e-10
 
 
@@ -249,7 +269,7 @@ def test_kronecker_fisher_of_one_sample_and_action_is_exact(rng):
 
 def test_factored_model_of_a_linear_policy_is_the_dense_one(rng):
     data, config = policy_and_batch(rng, LINEAR), TrainingConfig(fisher_floor=0.5)
-    dense, factored = local_model(*data, config), factored_model(*data, config, 'kronecker')
+    dense, factored = Npg(config).local_model(*data), factored_model(*data, config, 'kronecker')
     v = rng.standard_normal(LINEAR.n_parameters)
     np.testing.assert_allclose(factored.g, dense.g, rtol=1e-12)
     np.testing.assert_allclose(factored.H.apply(v), dense.H @ v, rtol=1e-8)
@@ -276,6 +296,33 @@ def test_forms_tell_their_shapes(rng, form):
 @pytest.mark.parametrize('name', SOLVERS)
 def test_solvers_tell_the_shapes_of_their_sums(rng, name):
     solver = make_solver(name)
-    solver.rebuild(terms(rng, LINEAR, [kronecker_matrix(rng, LINEAR)] * 3, solver.form))
+    rebuild(solver, terms(rng, LINEAR, [kronecker_matrix(rng, LINEAR)] * 3, solver.form))
     shapes = {key: array.shape for key, array in solver.sums().items()}
     assert shapes == solver.sum_shapes(LINEAR.n_parameters, 3)
+
+
+def test_a_curvature_of_low_rank_is_kept_by_its_eigenvectors(rng):
+    U = np.linalg.qr(rng.standard_normal((7, 2)))[0]
+    H, full = -0.5 * np.eye(7) - (U * [3.0, 2.0]) @ U.T, -np.diag(np.arange(1.0, 8.0))
+    state = compact({'models/a/H': H, 'models/b/H': full, 'base/basis': U})
+    assert sorted(state) == ['base/basis', 'models/a/H_values', 'models/a/H_vectors', 'models/b/H']
+    np.testing.assert_allclose(state['models/a/H_values'], [-3.0, -2.0, -0.5], rtol=1e-12)
+    np.testing.assert_allclose(read_matrix(StateReader(state), 'models/a', 7), H, atol=1e-12)
+    np.testing.assert_array_equal(read_matrix(StateReader(state), 'models/b', 7), full)
+
+
+def test_a_model_that_rises_in_one_direction_has_no_maximum():
+    zero = np.zeros(2)
+    TaskModel(zero, zero, DenseForm(np.diag([-1.0, -1e-9])))
+    for curvature in (0.0, 0.5):
+        with pytest.raises(NonFinite, match='no maximum'):
+            TaskModel(zero, zero, DenseForm(np.diag([-1.0, curvature])))
+    with pytest.raises(NonFinite, match=r'^g has'):
+        TaskModel(zero, np.array([0.0, np.inf]), DenseForm(-np.eye(2)))
+
+
+def test_an_array_of_another_shape_is_told_with_the_one_expected():
+    reader = StateReader({'base/basis': np.zeros((3, 2))})
+    assert reader.floats('base/basis', 3, None).shape == (3, 2)
+    with pytest.raises(StateMismatch, match=r'float64 \(3, 2\), expected float64 \(4, any\)'):
+        reader.floats('base/basis', 4, None)

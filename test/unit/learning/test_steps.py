@@ -7,14 +7,21 @@ import pytest
 
 from lpgftw_ros.errors import NonFinite, WrongShape
 from lpgftw_ros.learning.config import TrainingConfig
-from lpgftw_ros.learning.fisher import Fisher
-from lpgftw_ros.learning.gradients import forward, PolicyGradient, surrogate_gradient
-from lpgftw_ros.learning.policies import compose, PolicySnapshot, TaskFactors
+from lpgftw_ros.learning.policies import (
+    compose,
+    forward,
+    PolicyGradient,
+    PolicySnapshot,
+    surrogate_gradient,
+    TaskFactors,
+)
 from lpgftw_ros.learning.steps import (
     conjugate_gradient,
     Coordinates,
+    Fisher,
+    make_base_learner,
     Move,
-    policy_step,
+    StepStart,
     with_decay,
     with_sparsity,
 )
@@ -26,6 +33,12 @@ def coordinates_of(policy, rng, moves):
     k = 0 if moves == 'theta' else 2
     L = rng.standard_normal((policy.spec.n_parameters, k))
     return Coordinates(policy.spec, L, free=moves != 'coefficients')
+
+
+def policy_step(policy, coordinates, gradient, at, config):
+    n = len(at.mean)
+    start = StepStart(policy, coordinates, at, np.zeros_like(at.mean), np.zeros(n))
+    return make_base_learner(config).step(start, gradient)
 
 
 def step_of(policy, obs, actions, weights, coordinates, **settings):

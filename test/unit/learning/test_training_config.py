@@ -15,6 +15,13 @@ def test_text_is_read_as_the_type_of_the_setting():
     assert (config.max_kl, config.cg_iterations, config.bootstrap_timeouts) == (1e-3, 7, True)
 
 
+@pytest.mark.parametrize(
+    ('name', 'value'), [('gamma', 0.0), ('gamma', 1.0), ('max_kl', 1e-9), ('cg_iterations', 1000)]
+)
+def test_both_ends_of_a_range_are_allowed(name, value):
+    assert getattr(TrainingConfig(**{name: value}), name) == value
+
+
 def test_a_whole_number_is_a_number():
     config = TrainingConfig(gamma=1)
     assert isinstance(config.gamma, float)
@@ -26,7 +33,7 @@ def test_a_whole_number_is_a_number():
         ('max_kl', 0.0, 'max_kl must be at least 1e-09, got 0'),
         ('gamma', 1.5, 'gamma must be at most 1, got 1.5'),
         ('gamma', float('nan'), 'gamma must be a finite number, got nan'),
-        ('step', 'adam', "step must be one of npg, reinforce, got 'adam'"),
+        ('step', 'adam', "step must be one of npg, reinforce, trpo, got 'adam'"),
         ('step', 3, 'step must be a text, got 3'),
         ('cg_iterations', 2.5, 'cg_iterations must be a whole number, got 2.5'),
         ('cg_iterations', True, 'cg_iterations must be a whole number, got True'),

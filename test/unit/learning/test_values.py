@@ -30,6 +30,13 @@ def data(rng):
     return value_features(obs, step), np.sin(obs[:, 0]) + 0.01 * step
 
 
+def test_features_are_clipped_observations_powers_of_time_and_one():
+    found = value_features(np.array([[20.0, -5.0]]), np.array([500]))
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, [[1.0, -0.5, 0.5, 0.25, 0.125, 0.0625, 1.0]])
+    assert n_value_parameters(2) == 7 * 128 + 129 * 128 + 129
+
+
 def torch_network(values):
     sizes = (OBS_DIM + 4, WIDTH, WIDTH, 1)
     layers, start = [], 0
@@ -120,3 +127,46 @@ def test_initial_weights_are_uniform_by_fan_in(values):
 
 def test_the_error_of_constant_targets_is_absolute():
     assert relative_error(np.array([1.0, 3.0]), np.array([1.0, 1.0])) == 2.0
+    assert relative_error(np.array([0.5, 0.5]), np.array([0.25, 0.75])) == 1.0
+
+
+def test_a_scaled_fit_explains_large_returns_of_narrow_inputs_at_once(rng):
+    """As on Meta-World: returns of 1e5, positions that vary by centimetres."""
+    obs = 0.6 + 0.05 * rng.standard_normal((2000, OBS_DIM))
+    features = value_features(obs, np.tile(np.arange(100), 20))
+    targets = 1e5 * (1.0 + np.sin(20.0 * (obs[:, 0] - 0.6)))
+    errors = {}
+    for scaled in (False, True):
+        one = ValueFunction.create(OBS_DIM, np.random.default_rng(1))
+        for i in range(3):
+            order = np.random.default_rng(i)
+            one.fit(features, targets, order, epochs=2, learning_rate=1e-3, scaled=scaled)
+        errors[scaled] = relative_error(one.predict(features), targets)
+    assert errors[False] > 0.9
+    assert errors[True] < 0.1
+
+
+def test_scales_come_and_go_with_the_batch_and_leave_v_as_it_is(values, data):
+    features, targets = data
+    values.fit(features, targets, np.random.default_rng(0), epochs=2, learning_rate=1e-3)
+    before = values.predict(features)
+    other = 3.0 * features - 1.0
+    other[:, -1] = 1.0
+    values.fit(
+        other, 1e4 * targets, np.random.default_rng(0), epochs=1, learning_rate=1e-30, scaled=True
+    )
+    np.testing.assert_allclose(values.predict(features), before, atol=1e-3)
+
+
+def test_inputs_and_returns_that_do_not_vary_can_be_scaled(values):
+    features = np.ones((128, OBS_DIM + 5), np.float32)
+    for _ in range(2):
+        values.fit(
+            features,
+            np.full(128, 7.0),
+            np.random.default_rng(0),
+            epochs=1,
+            learning_rate=1e-3,
+            scaled=True,
+        )
+    assert np.isfinite(values.predict(features)).all()

@@ -2,18 +2,25 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.errors import LpgftwError, NonFinite, WrongShape
-from lpgftw_ros.learning.batch import Batch
+from lpgftw_ros.graph.admission import Foreign, RolloutKey, Seal, TaskPolicy
+from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.policies import Knowledge, PolicySpec, TaskFactors
 from lpgftw_ros.nodes.conversions import (
     batch_from_msg,
     batch_to_msg,
     from_field,
+    key_from_msg,
+    key_to_msg,
     knowledge_from_msg,
     knowledge_to_msg,
+    task_policy_from_msg,
+    task_policy_to_msg,
     to_field,
 )
 
 RNG = np.random.default_rng(1)
+SEAL = Seal('secret')
+KEY = RolloutKey('run', 'reach', 3, 4, True, 5, 6)
 
 
 def batch():
@@ -50,7 +57,10 @@ def knowledge(hidden=()):
 
 def test_a_batch_survives_the_wire_bit_by_bit():
     one = batch()
-    other = batch_from_msg(batch_to_msg(one))
+    message = batch_to_msg(one)
+    message.key = key_to_msg(KEY)
+    other = batch_from_msg(message)
+    assert key_from_msg(message.key) == KEY
     for name in Batch.__dataclass_fields__:
         np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
 
@@ -58,7 +68,7 @@ def test_a_batch_survives_the_wire_bit_by_bit():
 @pytest.mark.parametrize('hidden', [(), (8, 4)])
 def test_knowledge_survives_the_wire_bit_by_bit(hidden):
     one = knowledge(hidden)
-    other = knowledge_from_msg(knowledge_to_msg(one, 'run'))
+    other = knowledge_from_msg(knowledge_to_msg(one, 'run', SEAL), SEAL)
     assert (other.version, other.spec, list(other.tasks)) == (4, one.spec, ['a', 'b'])
     for task in one.tasks:
         np.testing.assert_array_equal(other.policy(task).theta, one.policy(task).theta)
@@ -66,7 +76,7 @@ def test_knowledge_survives_the_wire_bit_by_bit(hidden):
 
 
 def test_a_zero_residual_is_not_sent():
-    message = knowledge_to_msg(knowledge(), 'run')
+    message = knowledge_to_msg(knowledge(), 'run', SEAL)
     assert [len(task.residual) for task in message.tasks] == [0, 12]
 
 
@@ -101,10 +111,10 @@ def test_a_spoiled_batch_is_refused(spoil):
     ],
 )
 def test_spoiled_knowledge_is_refused(spoil):
-    message = knowledge_to_msg(knowledge(), 'run')
+    message = knowledge_to_msg(knowledge(), 'run', SEAL)
     spoil(message)
     with pytest.raises(LpgftwError):
-        knowledge_from_msg(message)
+        knowledge_from_msg(message, SEAL)
 
 
 def test_a_field_must_have_its_shape_and_be_finite():
@@ -115,3 +125,42 @@ def test_a_field_must_have_its_shape_and_be_finite():
     field[0] = float('inf')
     with pytest.raises(NonFinite):
         from_field('x', field, (6,))
+
+
+def training():
+    one = knowledge()
+    return TaskPolicy('a', 7, one.version, one.spec, one.tasks['a'])
+
+
+def test_the_policy_in_training_survives_the_wire():
+    one = training()
+    other = task_policy_from_msg(task_policy_to_msg(one, 'run', SEAL), SEAL)
+    assert (other.task, other.version, other.spec) == ('a', 7, one.spec)
+    np.testing.assert_array_equal(other.factors.coefficients, one.factors.coefficients)
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda m: setattr(m, 'version', m.version + 1),
+        lambda m: setattr(m, 'run_id', 'other'),
+        lambda m: setattr(m.spec, 'min_log_std', -2.25),
+        lambda m: setattr(m, 'digest', np.zeros(32, np.uint8)),
+    ],
+)
+def test_knowledge_and_policies_of_strangers_are_refused(change):
+    base = knowledge_to_msg(knowledge(), 'run', SEAL)
+    policy = task_policy_to_msg(training(), 'run', SEAL)
+    for message in (base, policy):
+        change(message)
+    with pytest.raises(Foreign, match='digest'):
+        knowledge_from_msg(base, SEAL)
+    with pytest.raises(Foreign, match='digest'):
+        task_policy_from_msg(policy, SEAL)
+
+
+def test_another_secret_gives_another_digest_and_so_does_every_number():
+    one, other = training(), training()
+    assert SEAL.of_policy('run', one) != Seal('another').of_policy('run', one)
+    assert SEAL.of_policy('run', one) != SEAL.of_policy('run', other)
+    assert SEAL.of_policy('run', one) == Seal('secret').of_policy('run', one)

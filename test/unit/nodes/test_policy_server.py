@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.errors import NonFinite, UnknownName, WrongShape
+from lpgftw_ros.graph.admission import RolloutKey, TaskPolicy
+from lpgftw_ros.graph.policy_server import NotYet, PolicyServer, Query
 from lpgftw_ros.learning.policies import Knowledge, PolicySpec, TaskFactors
 from lpgftw_ros.learning.randomness import ExplorationNoise
-from lpgftw_ros.nodes.policy_server import NotYet, PolicyServer, Query, TrainingPolicy
 
 SPEC = PolicySpec(3, 2, ())
 RNG = np.random.default_rng(0)
@@ -26,17 +27,12 @@ def knowledge(version=1):
 
 
 def query(**changes):
-    fields = {
-        'task': 'a',
-        'policy_version': 0,
-        'knowledge_version': 0,
-        'seed': 7,
-        'explore': False,
-        'first': 0,
-        'step': 0,
-        'observations': OBS,
+    own = {
+        name: changes.pop(name) for name in ('first', 'step', 'observations') if name in changes
     }
-    return Query(**(fields | changes))
+    key = {'run_id': 'run', 'task': 'a', 'rollout': 1, 'seed': 7, 'explore': False}
+    fields = {'first': 0, 'step': 0, 'observations': OBS} | own
+    return Query(key=RolloutKey(**(key | changes)), **fields)
 
 
 def server(version=1):
@@ -86,7 +82,7 @@ def test_a_policy_in_training_composes_only_with_its_own_knowledge():
     one, own = server(version=2), factors(2)
     with pytest.raises(NotYet, match='none is here'):
         one.act(query(policy_version=5))
-    one.set_training(TrainingPolicy('c', 5, 3, own))
+    one.set_training(TaskPolicy('c', 5, 3, SPEC, own))
     with pytest.raises(NotYet, match='stands on knowledge 3'):
         one.act(query(task='c', policy_version=5))
     one.set_knowledge(knowledge(3))
@@ -96,9 +92,9 @@ def test_a_policy_in_training_composes_only_with_its_own_knowledge():
 
 def test_a_new_policy_replaces_the_composed_one():
     one, new = server(), factors(2)
-    one.set_training(TrainingPolicy('c', 5, 1, factors(2)))
+    one.set_training(TaskPolicy('c', 5, 1, SPEC, factors(2)))
     one.act(query(task='c', policy_version=5))
-    one.set_training(TrainingPolicy('c', 6, 1, new))
+    one.set_training(TaskPolicy('c', 6, 1, SPEC, new))
     expected = one.knowledge.compose(new).act(OBS)
     np.testing.assert_array_equal(one.act(query(task='c', policy_version=6)), expected)
 
@@ -114,3 +110,17 @@ def test_a_new_policy_replaces_the_composed_one():
 def test_what_can_never_be_answered_is_refused(changes, error):
     with pytest.raises(error):
         server().act(query(**changes))
+
+
+@pytest.mark.parametrize(
+    ('policy', 'words'),
+    [
+        (TaskPolicy('c', 5, 1, SPEC, factors(50)), '50 coefficients, the basis 2 columns'),
+        (TaskPolicy('c', 5, 1, PolicySpec(4, 2, ()), factors(2)), 'another shape'),
+    ],
+)
+def test_a_policy_that_does_not_fit_the_knowledge_is_refused(policy, words):
+    one = server()
+    one.set_training(policy)
+    with pytest.raises(WrongShape, match=words):
+        one.act(query(task='c', policy_version=5))

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lpgftw_ros.bringup import options_from, require_run
 from lpgftw_ros.errors import InvalidConfig
-from lpgftw_ros.nodes.parameters import LearnerConfig
-from lpgftw_ros.nodes.run_settings import run_settings
+from lpgftw_ros.graph.bringup import options_from, require_run
+from lpgftw_ros.graph.parameters import LearnerParameters, run_settings
 from lpgftw_ros.runs.config import resolve, RunConfig
 from lpgftw_ros.runs.folder import RunFolder
 
@@ -20,8 +19,8 @@ def saved(tmp_path: Path) -> RunConfig:
     return config
 
 
-def parameters(tmp_path: Path, **said) -> LearnerConfig:
-    return LearnerConfig(out=str(tmp_path / 'run'), resume=True, **said)
+def parameters(tmp_path: Path, **said) -> LearnerParameters:
+    return LearnerParameters(out=str(tmp_path / 'run'), resume=True, **said)
 
 
 @pytest.mark.parametrize('said', [{}, {'seed': 60}, {'suite': 'hopper-gravity', 'tasks': '3'}])
@@ -39,7 +38,8 @@ def test_the_node_refuses_other_parameters(tmp_path, saved, said):
 
 def test_the_graph_takes_the_suite_of_the_run_it_continues(tmp_path, saved):
     options = options_from({'out': str(tmp_path / 'run'), 'resume': 'true'})
-    assert require_run(options, {'out', 'resume'}).suite == 'hopper-gravity'
+    suite = require_run(options, {'out', 'resume'}).suite
+    assert suite == str(tmp_path / 'run' / 'suite' / 'hopper-gravity.yaml')
 
 
 def test_the_graph_refuses_a_default_that_was_said(tmp_path, saved):

@@ -9,8 +9,9 @@ import pytest
 
 from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.errors import LpgftwError, UnknownName
-from lpgftw_ros.nodes.policy_server import PolicyServer, TrainingPolicy
-from lpgftw_ros.nodes.training_worker import Interrupted, TrainingWorker
+from lpgftw_ros.graph.admission import TaskPolicy
+from lpgftw_ros.graph.policy_server import PolicyServer
+from lpgftw_ros.graph.training import Interrupted, TrainingWorker
 from lpgftw_ros.runs.config import resolve
 from lpgftw_ros.runs.driver import drive, open_session, policy_spec
 from lpgftw_ros.runs.session import Session
@@ -41,20 +42,20 @@ class InProcess:
         learner = worker.session.learner
         worker.knowledge = learner.knowledge()
         self.server.set_knowledge(worker.knowledge)
-        if learner.running is not None:
+        if (trial := worker.trial) is not None:
             versions = (worker.policy_version, worker.knowledge.version)
-            self.server.set_training(TrainingPolicy(learner.running, *versions, learner.factors()))
+            task, factors = trial
+            spec = worker.session.spec
+            self.server.set_training(TaskPolicy(task, *versions, spec, factors))
         self.modes.append((worker.active, worker.mode))
 
-    def collect(self, goal, beside):
+    def collect(self, goal, in_background, given_up=lambda: False):
         if self.closing.is_set():
             raise Interrupted
         self.goals.append(goal)
-        policy = self.server.policy(goal.task, goal.policy_version, goal.knowledge_version)
-        batch = self.sampler.collect(
-            goal.task, policy, goal.n_trajectories, goal.seed, goal.explore
-        )
-        beside()
+        key, policy = goal.key, self.server.policy(goal.key)
+        batch = self.sampler.collect(key.task, policy, goal.n_trajectories, key.seed, key.explore)
+        in_background()
         self.after(goal)
         return batch
 
@@ -80,7 +81,23 @@ def rows(out: Path) -> list[dict]:
     return [{k: v for k, v in json.loads(line).items() if k != 'timing'} for line in lines]
 
 
-def test_the_worker_writes_what_the_in_process_driver_writes(config, tmp_path: Path) -> None:
+ADAPTIVE = {
+    'draws': 2,
+    'draw_iterations': 1,
+    'guard_tolerance': 0.01,
+    'guard_share': 1.0,
+    'inherit_margin': 0.01,
+    'inherit_share': 1.0,
+}
+
+
+@pytest.mark.parametrize('learner', ['lpg-ftw', 'lpg-ftw-adaptive'])
+def test_the_worker_writes_what_the_in_process_driver_writes(
+    config, learner, tmp_path: Path
+) -> None:
+    if learner != 'lpg-ftw':
+        settings = config.settings() | ADAPTIVE
+        config = resolve(config.suite, learner, overrides=settings, tasks='light,heavy')
     with open_session(config, tmp_path / 'train', workers=1) as (session, sampler):
         drive(session, sampler, lambda session: None)
     with Sampler(config.suite, 1) as sampler:
@@ -91,6 +108,24 @@ def test_the_worker_writes_what_the_in_process_driver_writes(config, tmp_path: P
         worker.close()
         worker.session.folder.close()
     assert rows(tmp_path / 'worker') == rows(tmp_path / 'train')
+
+
+def test_a_task_without_a_name_is_recognised(config, tmp_path: Path) -> None:
+    settings = config.settings() | ADAPTIVE
+    config = resolve(config.suite, 'lpg-ftw-adaptive', overrides=settings, tasks='light,heavy')
+    with Sampler(config.suite, 1) as sampler:
+        worker, outside = open_worker(config, tmp_path / 'worker', sampler, empty=False)
+        worker.start()
+        assert worker.finished.wait(60.0)
+        steps = worker.session.lifelong.total_steps
+        found = worker.do(lambda: worker.recognise('heavy')).result(20.0)
+        assert (found.kind, found.task) == ('known', 'heavy')
+        assert found.distances['heavy'] == 0.0
+        assert worker.session.lifelong.total_steps == steps + found.steps
+        assert worker.probe is None
+        worker.close()
+        worker.session.folder.close()
+    assert ('heavy', 'evaluating') in outside.modes
 
 
 def test_commands_are_answered_in_order_while_it_rests(config, tmp_path: Path) -> None:
@@ -149,7 +184,7 @@ def test_every_rollout_has_a_number_of_its_own(config, tmp_path: Path) -> None:
         assert worker.finished.wait(60.0)
         worker.close()
         worker.session.folder.close()
-    ids = [goal.rollout_id for goal in outside.goals]
+    ids = [goal.key.rollout for goal in outside.goals]
     assert len(ids) > 10
     assert len(set(ids)) == len(ids)
 
@@ -160,8 +195,8 @@ def test_a_task_can_be_evaluated_between_any_two_rollouts(config, tmp_path: Path
         worker, outside = open_worker(config, tmp_path / 'run', sampler, empty=False)
 
         def evaluate_too(goal) -> None:
-            if goal.rollout_id < 1 << 62:  # the run's own
-                asked.append(worker.do(lambda: worker.evaluate(goal.task, 1, 5, True)))
+            if goal.key.rollout < 1 << 62:  # the run's own
+                asked.append(worker.do(lambda: worker.evaluate(goal.key.task, 1, 5, True)))
 
         outside.after = evaluate_too
         worker.start()
@@ -188,7 +223,7 @@ def test_acting_begins_also_while_the_last_measurements_are_taken(config, tmp_pa
         while (worker.state, worker.mode) != ('idle', 'acting') and time.monotonic() < end:
             time.sleep(0.01)
         assert (worker.state, worker.mode, worker.active) == ('idle', 'acting', 'light')
-        assert [goal.task for goal in outside.goals] == ['light'] * len(outside.goals)
+        assert [goal.key.task for goal in outside.goals] == ['light'] * len(outside.goals)
         assert [visit.state for visit in worker.session.lifelong.visits] == ['finished']
         worker.close()
         worker.session.folder.close()

@@ -1,28 +1,35 @@
-"""Which variables keep a middleware off shared memory."""
+"""Which variables confine a middleware to this machine and keep it off shared memory."""
 
 from pathlib import Path
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from lpgftw_ros.nodes.transport import udp_only
+from lpgftw_ros.graph.supervisor import transports, UDP_ONLY_VARIABLE
 
 FAST_DDS = 'rmw_fastrtps_cpp'
+UDP_ONLY = {UDP_ONLY_VARIABLE: '1'}
 
 
-def test_on_this_machine_a_profile_takes_the_place_of_the_range() -> None:
-    found = udp_only(FAST_DDS, {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'})
+@pytest.mark.parametrize(
+    ('how', 'used'), [(UDP_ONLY, {'udp', 'UDPv4'}), ({}, {'udp', 'UDPv4', 'memory', 'SHM'})]
+)
+def test_on_this_machine_a_profile_takes_the_place_of_the_range(how, used) -> None:
+    found = transports(FAST_DDS, {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST', **how})
     assert found.pop('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'SYSTEM_DEFAULT'
     (profile,) = set(found.values())
-    words = ElementTree.fromstring(Path(profile).read_text()).itertext()
-    texts = {word.strip() for word in words} - {''}
-    assert texts == {'udp', 'UDPv4', '32', 'false', '127.0.0.1'}  # nobody else is looked for
+    tree = ElementTree.fromstring(Path(profile).read_text())
+    texts = {word.strip() for word in tree.itertext()} - {''}
+    assert texts == used | {'32', 'false', '127.0.0.1'}  # nobody else is looked for
+    (listened,) = [item for item in tree.iter() if item.tag.endswith('interfaceWhiteList')]
+    assert ''.join(listened.itertext()).split() == ['127.0.0.1']
 
 
 @pytest.mark.parametrize('reach', ['SUBNET', 'OFF', 'SYSTEM_DEFAULT', ''])
 def test_elsewhere_the_choice_of_transports_is_enough(reach: str) -> None:
-    found = udp_only(FAST_DDS, {'ROS_AUTOMATIC_DISCOVERY_RANGE': reach})
+    found = transports(FAST_DDS, {'ROS_AUTOMATIC_DISCOVERY_RANGE': reach, **UDP_ONLY})
     assert found == {'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'}
+    assert transports(FAST_DDS, {'ROS_AUTOMATIC_DISCOVERY_RANGE': reach}) == {}
 
 
 @pytest.mark.parametrize(
@@ -36,4 +43,4 @@ def test_elsewhere_the_choice_of_transports_is_enough(reach: str) -> None:
 )
 def test_other_middleware_and_the_users_own_choice_stay(rmw: str, variable: str) -> None:
     chosen = {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST', variable: 'mine'}
-    assert udp_only(rmw, chosen) == {}
+    assert transports(rmw, chosen) == {}

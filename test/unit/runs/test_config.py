@@ -53,6 +53,11 @@ def test_seed_decides_the_order_and_a_count_shortens_it() -> None:
     assert config.tasks == ('gravity-15', 'gravity-08', 'gravity-09')
 
 
+def test_pg_ella_has_no_iterations_of_its_own() -> None:
+    config = resolve('halfcheetah-gravity', 'pg-ella', overrides={'iterations': 7})
+    assert config.loop.iterations == 0
+
+
 def test_names_may_repeat() -> None:
     config = resolve('halfcheetah-gravity', 'stl', tasks='gravity-01,gravity-02,gravity-01')
     assert config.tasks == ('gravity-01', 'gravity-02', 'gravity-01')

@@ -7,10 +7,19 @@ from pathlib import Path
 import pytest
 
 from lpgftw_ros.cli import main
+from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.errors import StateMismatch
+from lpgftw_ros.runs.checkpoints import load_knowledge, load_local_models
 from lpgftw_ros.runs.config import RunConfig
-from lpgftw_ros.runs.evaluation import evaluate_run
-from lpgftw_ros.runs.knowledge_files import load_knowledge, load_local_models
+from lpgftw_ros.runs.driver import (
+    evaluate_run,
+    MOST_FRAMES,
+    policies_over_time,
+    video_pace,
+    write_sheet,
+)
+from lpgftw_ros.runs.folder import BadRunFolder, read_config, read_rows
+from lpgftw_ros.runs.visits import evaluation_seed
 
 Make = Callable[..., RunConfig]
 Train = Callable[..., Path]
@@ -26,6 +35,31 @@ def test_policies_are_run_as_at_the_end_of_their_run(run: Path, stochastic: bool
     tasks = json.loads((run / 'summary.json').read_text())['tasks']
     found = evaluate_run(run, stochastic=stochastic, workers=1)
     assert [r.return_mean for r in found] == [task[stage]['return'] for task in tasks]
+
+
+def test_an_evaluation_takes_the_episodes_of_its_kind(
+    tiny_config: Make, train: Train, sampler: Sampler, tmp_path: Path, monkeypatch
+) -> None:
+    asked, collect = [], sampler.collect
+
+    def noting(task, policy, n, seed, explore):
+        asked.append((n, explore))
+        return collect(task, policy, n, seed, explore)
+
+    monkeypatch.setattr(sampler, 'collect', noting)
+    train(tiny_config(tasks='1', evaluation_episodes=6, stochastic_episodes=5), tmp_path / 'run')
+    assert {n for n, explore in asked if not explore} == {6}
+    assert asked.count((5, True)) == 2  # tuned, and at the end
+
+
+@pytest.mark.parametrize('line', ['{"task": "a"}', '["kind"]', '{"kind": "iter'])
+def test_a_damaged_row_is_named_unless_it_is_the_last(tmp_path: Path, line: str) -> None:
+    path, row = tmp_path / 'metrics.jsonl', '{"kind": "iteration"}'
+    path.write_text(f'{row}\n{line}')
+    assert read_rows(tmp_path) == [{'kind': 'iteration'}]
+    path.write_text(f'{row}\n{line}\n{row}\n')
+    with pytest.raises(BadRunFolder, match='metrics line 2 is damaged'):
+        read_rows(tmp_path)
 
 
 def damage(path: Path) -> None:
@@ -58,3 +92,41 @@ def test_a_damaged_file_is_named_in_one_line(run: Path, capsys, name: str, conte
     assert main(['train', '--resume', '--out', str(run), '--workers', '1']) == 2
     said = capsys.readouterr().err
     assert (name in said, said.count('\n')) == (True, 1)
+
+
+@pytest.mark.parametrize('period', [0.05, 0.0125, 0.002, 0.5])
+def test_videos_run_as_fast_as_simulated_time(period: float):
+    every, rate = video_pace(period)
+    assert 1000 / every / rate == pytest.approx(1000 * period)
+    assert rate <= 1.5 * MOST_FRAMES
+
+
+def test_each_task_has_a_video_that_lasts_as_long_as_its_episode(run: Path, tmp_path: Path):
+    import imageio.v2 as imageio
+
+    assert main(['evaluate', str(run), '--workers', '1', '--render', str(tmp_path / 'v')]) == 0
+    videos = sorted((tmp_path / 'v').iterdir())
+    assert [path.name for path in videos] == ['g-08.mp4', 'g-12.mp4']
+    with imageio.get_reader(videos[0]) as video:
+        assert video.get_meta_data()['duration'] == pytest.approx(20 * 0.05, abs=0.06)
+
+
+def test_the_starting_and_the_tuned_policy_are_made_again(run: Path, sampler):
+    tasks = json.loads((run / 'summary.json').read_text())['tasks']
+    config = read_config(run)
+    for entry in tasks:
+        policies = policies_over_time(run, entry['task'])
+        seed = evaluation_seed(config.loop.seed, entry['task'])
+        for policy, stage in zip(policies, ('start', 'tune', 'final'), strict=True):
+            batch = sampler.collect(entry['task'], policy, 2, seed, explore=False)
+            assert batch.returns.mean() == entry[stage]['return'], (entry['task'], stage)
+
+
+def test_the_contact_sheet_has_a_row_per_task(run: Path, tmp_path: Path):
+    from PIL import Image
+
+    path = tmp_path / 'new' / 'below' / 'sheet.png'
+    assert main(['evaluate', str(run), '--workers', '1', '--sheet', str(path)]) == 0
+    assert Image.open(path).size == (130 + 3 * 240, 22 + 2 * 180)
+    write_sheet(run, path, [])  # into a folder that is there
+    assert Image.open(path).size == (130 + 3 * 240, 22)

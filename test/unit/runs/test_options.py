@@ -8,7 +8,7 @@ import pytest
 from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.runs.config import resolve, RunConfig
 from lpgftw_ros.runs.folder import RunFolder
-from lpgftw_ros.runs.options import add_train_arguments, run_config
+from lpgftw_ros.runs.options import add_sampling_arguments, add_train_arguments, run_config
 
 SETTINGS = {'seed': 60, 'iterations': 7, 'trajectories': 4, 'max_columns': 2}
 
@@ -86,3 +86,23 @@ def test_a_path_may_be_written_otherwise(tmp_path, monkeypatch):
     RunFolder(tmp_path / 'run', resolve(str(suite), 'stl'), resume=False).close()
     monkeypatch.chdir(tmp_path)
     assert run_config(parse('--resume --out run --suite own.yaml')).suite == str(suite)
+
+
+def test_a_cluster_may_be_named_without_an_address():
+    assert parse('--ray').ray == 'local'
+    assert parse('--ray head:6379').ray == 'head:6379'
+    assert parse('').ray is None
+
+
+def test_the_options_of_sampling_leave_out_the_suite():
+    parser = argparse.ArgumentParser()
+    add_sampling_arguments(parser)
+    assert vars(parser.parse_args(['--workers', '3'])) == {'workers': 3, 'step_timeout': None}
+
+
+def test_a_number_is_held_to_its_range_on_the_command_line(capsys):
+    assert (parse('--seed 0').seed, parse('--step-timeout 0').step_timeout) == (0, 0.0)
+    for said in ('--seed -1', '--workers 1025', '--trajectories 0', '--step-timeout 86401'):
+        with pytest.raises(SystemExit):
+            parse(said)
+    capsys.readouterr()

@@ -1,3 +1,5 @@
+import json
+import os
 from pathlib import Path
 
 from hypothesis import given, HealthCheck, settings
@@ -68,3 +70,36 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.undo()
     assert read_arrays(path)[1] == {'version': 1}
     assert [p.name for p in tmp_path.iterdir()] == ['a.safetensors']
+
+
+@pytest.mark.parametrize('what', ['/dev/zero', 'pipe', 'folder'])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, what: str) -> None:
+    path = tmp_path / 'a.safetensors'
+    if what == 'pipe':
+        os.mkfifo(path)
+    elif what == 'folder':
+        path.mkdir()
+    else:
+        path.symlink_to(what)
+    with pytest.raises(StateMismatch, match='not a regular file'):
+        read_arrays(path)
+    assert read_info(path) == {}
+
+
+@pytest.mark.parametrize('deep', [False, True])
+def test_a_header_that_is_too_large_or_too_deep_is_seen(tmp_path: Path, deep: bool) -> None:
+    path = tmp_path / 'a.safetensors'
+    header = b'[' * 1_000_000 if deep else json.dumps({}).encode()
+    path.write_bytes((len(header) if deep else 2**40).to_bytes(8, 'little') + header)
+    with pytest.raises(StateMismatch, match='damaged'):
+        read_arrays(path)
+    assert read_info(path) == {}
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    other = tmp_path / 'other'
+    other.write_text('untouched')
+    (tmp_path / 'a.safetensors.tmp').symlink_to(other)
+    write_arrays(tmp_path / 'a.safetensors', ARRAYS, {'version': 1})
+    assert read_arrays(tmp_path / 'a.safetensors')[1] == {'version': 1}
+    assert other.read_text() == 'untouched'

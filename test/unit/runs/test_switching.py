@@ -10,8 +10,8 @@ from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.errors import LearnerMisuse
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.driver import policy_spec
-from lpgftw_ros.runs.requests import Done, Idle
 from lpgftw_ros.runs.session import Session
+from lpgftw_ros.runs.visits import Done, Idle
 
 from .conftest import metrics
 
@@ -173,7 +173,7 @@ def test_a_task_under_way_takes_another_goal(
     lifelong = driver.session.lifelong
     if parked:
         lifelong.hold()
-    with pytest.raises(LearnerMisuse, match='2 iterations behind it'):
+    with pytest.raises(LearnerMisuse, match='2 finished iterations'):
         lifelong.learn('g-08', iterations=1)
     lifelong.learn('g-08', iterations=6)
     rows = [row for row in driver.finish() if row['kind'] == 'iteration']

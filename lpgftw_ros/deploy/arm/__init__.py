@@ -1,0 +1,1 @@
+"""The arm: kinematics, its simulated plant, its side of the contract."""

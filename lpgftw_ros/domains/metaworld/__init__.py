@@ -1,0 +1,1 @@
+"""Meta-World's Sawyer tasks: upstream's rewards, faster helpers."""

@@ -1,0 +1,1 @@
+"""What runs where, without ROS: graph descriptions, node parameters, supervisor, policy server."""

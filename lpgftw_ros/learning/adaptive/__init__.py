@@ -1,0 +1,1 @@
+"""LPG-FTW that adapts: residuals that stay, a measured start, draws, a budget, a guard."""

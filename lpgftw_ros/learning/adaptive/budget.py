@@ -1,0 +1,108 @@
+r"""When a task ends, when it starts again, and what a lifetime spends beside its iterations.
+
+With the mean returns :math:`R_i` of the last w iterations, a task is on a plateau if
+
+.. math:: \bar R_{late} - \bar R_{early} < \gamma\,|\bar R_{late}|
+
+for the later and the earlier half of the window; it has lasting success if every batch of the
+later half succeeded in at least 95 %, and the plateau is reached too. A task is stuck if no batch
+of the window had a success, their mean :math:`\bar R` is above the first batch by less than a
+share of the most a finished task earned, and far below what finished tasks earn:
+:math:`\bar R < M - 0.9\,|M|` with their median M. So a task that starts well is never stuck.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lpgftw_ros.learning.adaptive.config import AdaptiveConfig
+from lpgftw_ros.learning.arrays import Array, Batch
+from lpgftw_ros.learning.serialise import AnyArray, StateReader
+
+LASTING = 0.95
+"""Success rate that counts as solved."""
+FAR = 0.9
+"""Share of the median return of finished tasks by which a stuck task is below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Trajectories of a lifetime."""
+
+    learning: int = 0
+    """Of all iterations."""
+    guard: int = 0
+    inheritance: int = 0
+
+    def left(self, share: float, spent: int) -> float:
+        """Return what a part may still spend that has a share of the learning."""
+        return share * self.learning - spent
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the state of the account."""
+        numbers = (self.learning, self.guard, self.inheritance)
+        return {'run/account': np.array(numbers, np.uint64)}
+
+    @classmethod
+    def read(cls, reader: StateReader) -> 'Account':
+        """Read what `arrays` returned."""
+        return cls(*(int(n) for n in reader.array('run/account', (3,), np.uint64)))
+
+
+def history_sizes(config: AdaptiveConfig) -> dict[str, int]:
+    """Return the vectors kept beside a task.
+
+    What its last iterations earned and what the first one did; whether its start is still to be
+    measured and whether its iterations are over.
+    """
+    window = config.plateau_window
+    flags = {'unmeasured': 1, 'over': 1}
+    return {'returns': window, 'success': window, 'first': 1, **flags}
+
+
+def empty_history(config: AdaptiveConfig) -> dict[str, Array]:
+    """Return the history of a task that starts."""
+    return {name: np.zeros(size) for name, size in history_sizes(config).items()}
+
+
+def remember(history: Mapping[str, Array], batch: Batch, *, first: bool) -> dict[str, Array]:
+    """Return the history with one more batch, the oldest dropped."""
+    value, success = float(np.mean(batch.returns)), float(np.mean(batch.success))
+    return dict(history) | {
+        'returns': np.append(history['returns'][1:], value),
+        'success': np.append(history['success'][1:], success),
+        'first': np.array([value]) if first else history['first'],
+        'unmeasured': np.zeros(1),
+        'over': np.zeros(1),
+    }
+
+
+def recent_return(history: Mapping[str, Array], n: int = 3) -> float:
+    """Return the mean return of the last few batches."""
+    return float(np.mean(history['returns'][-n:]))
+
+
+def is_over(history: Mapping[str, Array], iteration: int, config: AdaptiveConfig) -> bool:
+    """Return whether a task with this history ends now."""
+    window = config.plateau_window
+    if config.until == 'iterations' or iteration < max(config.least_iterations, window):
+        return False
+    early, late = np.split(history['returns'], 2)
+    flat = float(late.mean() - early.mean()) < config.plateau_gain * abs(float(late.mean()))
+    if config.until == 'plateau':
+        return flat
+    return flat and bool(np.all(history['success'][window // 2 :] >= LASTING))
+
+
+def is_stuck(
+    history: Mapping[str, Array], iteration: int, earned: Mapping[str, Array], share: float
+) -> bool:
+    """Return whether a task has come nowhere, measured by what finished tasks earned."""
+    if not earned or history['success'].any():
+        return False
+    levels = [float(np.mean(returns)) for returns in earned.values()]
+    usual, scale = float(np.median(levels)), max(abs(level) for level in levels)
+    recent = recent_return(history, min(iteration, len(history['returns'])))
+    gained = recent - float(history['first'][0])
+    return gained < share * scale and recent < usual - FAR * abs(usual)

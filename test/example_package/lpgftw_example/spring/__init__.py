@@ -1,0 +1,1 @@
+"""Masses on springs, pushed to rest."""
