@@ -35,18 +35,26 @@ def used(node: rclpy.node.Node, name: str) -> Endpoints:
     )
 
 
-def missing(node: rclpy.node.Node, graph: str, words: list[str]) -> list[str]:
-    """Return what the nodes of a graph use without a permission."""
+def permissions(graph: str, words: list[str]) -> dict[str, Endpoints]:
+    """Return what each node of a graph may use."""
+    enclaves = enclave_nodes(GRAPHS[graph](launch_values(words))).values()
+    nodes = {name: allowed for one in enclaves for name, allowed in one.items()}
+    return {name: nodes[name] for name in nodes if name not in ('operator', 'arm')}
+
+
+def missing(until, node: rclpy.node.Node, allowed_to: dict[str, Endpoints]) -> list[str]:
+    """Return what running nodes use without a permission; wait `until` all are there."""
+    assert until(lambda: set(allowed_to) <= set(node.get_node_names()), 60.0), (
+        f'not there: {set(allowed_to) - set(node.get_node_names())}'
+    )
+    until(lambda: False, 3.0)  # what was opened last is known
     found = []
-    for nodes in enclave_nodes(GRAPHS[graph](launch_values(words))).values():
-        for name, allowed in nodes.items():
-            if name in ('operator', 'arm'):
-                continue
-            ends = used(node, name)
-            assert ends.publishes, f'{name} is not there'
-            for kind in ('publishes', 'hears', 'serves', 'requests', 'executes', 'calls'):
-                without = set(getattr(ends, kind)) - set(getattr(allowed, kind))
-                found += [f'{name} {kind} {one}' for one in sorted(without)]
+    for name, allowed in allowed_to.items():
+        ends = used(node, name)
+        assert ends.publishes, f'{name} is not there'
+        for kind in ('publishes', 'hears', 'serves', 'requests', 'executes', 'calls'):
+            without = set(getattr(ends, kind)) - set(getattr(allowed, kind))
+            found += [f'{name} {kind} {one}' for one in sorted(without)]
     return found
 
 
@@ -56,8 +64,8 @@ def test_a_lifelong_graph_needs_no_more_than_its_permissions(start, tmp_path: Pa
     client = GraphClient()
     try:
         assert wait_for(lambda: up.output.count(': active') == 5, 90.0), up.output
-        client.until(lambda: False, 2.0)  # what was opened last is known
-        assert missing(client.node, 'lifelong', ['scene:=true', 'dashboard:=true']) == []
+        allowed = permissions('lifelong', ['scene:=true', 'dashboard:=true'])
+        assert missing(client.until, client.node, allowed) == []
     finally:
         client.close()
         up.stop()
@@ -73,8 +81,7 @@ def test_a_graph_around_an_arm_needs_no_more_than_its_permissions(
     cell = ArmCell(**files)
     try:
         cell.configure()
-        cell.watch(2.0)
         words = ['rehearse:=true', *(f'{key}:={value}' for key, value in files.items())]
-        assert missing(cell.node, 'deploy', words) == []
+        assert missing(cell.until, cell.node, permissions('deploy', words)) == []
     finally:
         cell.stop()
