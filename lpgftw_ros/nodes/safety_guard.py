@@ -42,6 +42,16 @@ def suspended() -> float:
     return boot_time() - time.monotonic()
 
 
+def received_at(stamp: int, longest: float) -> float:
+    """Return when a message came from the network, on the steady clock.
+
+    The middleware stamps it with the system's clock, ns; where it does not, or where that clock
+    was put back, the message counts as new, and none counts as older than `longest` s.
+    """
+    waited = 1e-9 * (time.time_ns() - stamp) if stamp > 0 else 0.0
+    return time.monotonic() - min(max(waited, 0.0), longest)
+
+
 class SafetyGuardNode(LifelongNode):
     """Feeds the guard from topics and publishes what it allows; inactive, it sends nothing."""
 
@@ -151,10 +161,10 @@ class SafetyGuardNode(LifelongNode):
         level = {Level.OK: OK, Level.LATCHED: ERROR}.get(report.level, WARN)
         return level, report.text, values
 
-    def _on_joints(self, message: JointState) -> None:
+    def _on_joints(self, message: JointState, info: dict[str, int]) -> None:
         joints, stamp = joints_in_order(message, self._side.arm.joints), message.header.stamp
-        now = time.monotonic()
-        self._check(self._guard.joint_state(joints, now, seconds_of(stamp)), 'joint state')
+        received = received_at(info['received_timestamp'], self._side.limits.longest_gap)
+        self._check(self._guard.joint_state(joints, received, seconds_of(stamp)), 'joint state')
 
     def _on_object(self, message: PoseStamped) -> None:
         if not self._in_base(message.header.frame_id, 'object pose'):

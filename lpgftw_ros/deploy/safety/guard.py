@@ -88,7 +88,8 @@ class SafetyGuard:
     def joint_state(self, positions: Array, now: float, stamp: float | None = None) -> bool:
         """Take a measurement of the joints; like all inputs, return whether it was accepted.
 
-        A stamp that does not grow while the arm runs means that nothing was measured.
+        `now` is when it was received, however long it waited to be looked at. A stamp that does
+        not grow while the arm runs means that nothing was measured.
         """
         running = self.mode is Mode.RUNNING
         if stamp is not None:
@@ -96,7 +97,10 @@ class SafetyGuard:
             if moves and not stamp > self._stamp:
                 return stamp == self._stamp or self.drop('sequence')
             self._stamp = stamp
-        return self._take(self._joints, positions, len(self._wanted), now, running)
+        if not self._take(self._joints, positions, len(self._wanted), now, running):
+            return False
+        self._arm.measured(self._joints.value, now)
+        return True
 
     def object_pose(self, position: Array, now: float) -> bool:
         """Take a measurement of the object; it may jump while the hand stands."""

@@ -6,6 +6,7 @@ corrects the other.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ _AHEAD = 2.0
 and an arm that is not where it was sent is slowed down."""
 _EARLY = 0.9
 """Share of a tolerance at which the arm is stopped: what it did meanwhile is measured later."""
+_JUDGED = 8
+"""Measurements of a period that are judged, the last ones: noise on one of them hides nothing."""
 _TINY = 1e-18
 
 
@@ -221,6 +224,7 @@ class ArmTracker:
         self._pace: Array = np.zeros(n)
         self._moved_hand: Array = np.zeros(3)
         self._off = self._off_joints = 0.0
+        self._measured: deque[tuple[Array, float]] = deque(maxlen=_JUDGED)
         self._started = False
 
     def start(self, m: Motion, now: float) -> None:
@@ -231,7 +235,12 @@ class ArmTracker:
         self._hand.start(self._moved_hand, m.hand, now)
         self._joints.start(self._moved, m.joints, now)
         self._off = self._off_joints = 0.0
+        self._measured.clear()
         self._started = True
+
+    def measured(self, joints: Array, received: float) -> None:
+        """Note a measurement; the next `astray` judges it."""
+        self._measured.append((joints, received))
 
     def send(self, m: Motion, seconds: float, max_velocity: Array) -> None:
         """Send a position interface towards `m.joints`, where it would be in `seconds`.
@@ -292,11 +301,17 @@ class ArmTracker:
         return max(self._off / fast, self._off_joints / max(float(np.min(max_velocity)), 1e-3))
 
     def astray(self, joints: Watch, m: Motion) -> Finding | None:
-        """Return how the measured arm differs from the commanded one, if it does too much."""
+        """Return how the measured arm differs from the commanded one, if it does too much.
+
+        Every measurement since the last call is judged; without a new one, the last once more.
+        """
         if not self._started or not math.isfinite(joints.time):
             return None
-        if (found := self._strays(joints.value, joints.time)) is not None:
-            return found
+        judged = [*self._measured] or [(joints.value, joints.time)]
+        self._measured.clear()
+        found = [self._strays(*each) for each in judged]
+        if (first := next((each for each in found if each is not None), None)) is not None:
+            return first
         if not self._positions:
             where = self._kinematics.pose(self.whereabouts(joints)).position
             gap = m.hand - where

@@ -31,7 +31,9 @@ def test_the_true_hand_keeps_every_promise(sample, limits, kind):
     assert [bench.broken(outcome, limits) for outcome in mine] == [''] * len(mine), mine
 
 
-@pytest.mark.parametrize(('interface', 'number'), [('trajectory', 2165), ('trajectory', 6775)])
+@pytest.mark.parametrize(
+    ('interface', 'number'), [('trajectory', 2165), ('trajectory', 6775), ('trajectory', 8168)]
+)
 def test_a_sequence_that_once_broke_a_promise_keeps_it(interface, number, limits):
     (outcome,) = bench.outcomes(interface, 1, seed=17, first=number)
     assert bench.broken(outcome, limits) == '', outcome

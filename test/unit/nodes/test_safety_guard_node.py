@@ -32,6 +32,9 @@ class Clocks:
     def monotonic(self) -> float:
         return self.now
 
+    def time_ns(self) -> int:
+        return int(1e9 * (1e6 + self.now))
+
     def clock_gettime(self, clock: int) -> float:
         return self.now + self.slept
 
@@ -121,3 +124,15 @@ def test_the_publishers_of_a_remapped_button_are_counted(publishers):
     node._senders = lambda topic: SafetyGuardNode._senders(node, topic)
     SafetyGuardNode._on_button(node, 'emergency_stop', Bool(data=False))
     assert node._guard.emergency_stop.called is (publishers == 1)
+
+
+@pytest.mark.parametrize(
+    ('waited', 'age'), [(0.0, 0.0), (0.04, 0.04), (-3600.0, 0.0), (3600.0, 0.1)]
+)
+def test_a_measurement_is_as_old_as_it_waited_within_what_a_clock_may_say(clock, waited, age):
+    stamp = clock.time_ns() - int(1e9 * waited)
+    assert safety_guard.received_at(stamp, 0.1) == pytest.approx(clock.now - age)
+
+
+def test_a_measurement_without_a_time_of_receipt_counts_as_new(clock):
+    assert safety_guard.received_at(0, 0.1) == clock.now
