@@ -203,6 +203,8 @@ def _probe(row: Mapping[str, Any], visited: str) -> list[tuple[str, str]]:
         return [(task, f'sigma {how}')]
     if row.get('start_kept'):
         return [(task, 'went back to its start, which earned more than the tuned policy')]
+    if 'kept' in row:
+        return [(task, f'kept its parameters: the update of L after {visited} cost it too much')]
     if 'shortened' in row:
         what = f'shortened to {row["shortened"]:g}' if row['shortened'] else 'taken back'
         return [(visited, f'its update of L was {what}: it cost {task} too much')]

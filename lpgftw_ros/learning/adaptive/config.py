@@ -69,7 +69,7 @@ class AdaptiveConfig(LpgFtwConfig):
     )
     guard_tolerance: float = setting(
         0.03,
-        'relative loss of an old task at which an update of L is shortened; 0: no guard',
+        'relative loss of an old task by an update of L at which it is protected; 0: no guard',
         min=0.0,
         max=1.0,
     )

@@ -7,8 +7,9 @@ The local model of task t predicts for a change :math:`L \to L'` the loss
           \Delta = L s_t - (\alpha_t - r_t)
 
 Tasks are run by their mean action in the order of that loss. One loses if it earns less than the
-most it has earned since it was tuned, by more than a tolerance and noise; the update is shortened
-if the task earned more without it. The policy of the finished task is tried on the others, and
+most it has earned since it was tuned, by more than a tolerance and noise. If it earned more
+without the update, it keeps its theta: its residual takes up what L has changed,
+:math:`r_t \leftarrow r_t + (L - L') s_t`. Without residuals the update is shortened instead. The policy of the finished task is tried on the others, and
 one that is better than theirs is now takes over.
 """
 
@@ -213,6 +214,8 @@ class Means:
     """Trajectories the part may still spend."""
     move: Callable[[Array], None]
     """Replace L."""
+    keep: Callable[[str, Array], None] | None = None
+    """(task, basis) -> let the task keep the theta it had on that basis; None: it cannot."""
 
 
 def guard(
@@ -223,10 +226,11 @@ def guard(
     config: AdaptiveConfig,
     found: Found,
 ) -> Series[None]:
-    """Shorten the update (L before, after) until no task loses more than the tolerance by it.
+    """Let no task lose more than the tolerance by the update (L before, after).
 
-    A task that had lost before is not helped by a shorter update. If no trajectories are left to
-    measure a shorter update, the whole update is taken back.
+    One that would keeps its theta, if it can have a residual; else the update is shortened. A
+    task that had lost before is helped by neither. If no trajectories are left to measure a
+    shorter update, the whole update is taken back.
     """
     before, after = update
     etas, now = list(SHORTER), after
@@ -240,6 +244,10 @@ def guard(
         batch = yield means.probe(task, now, n, 'guard')
         if loses(batch.returns, held_to, config.guard_tolerance):
             without = yield means.probe(task, before, n, 'guard')
+            if means.keep is not None and loses(batch.returns, without.returns, 0.0):
+                means.keep(task, before)
+                found['kept'] = 1.0
+                batch = without
             while loses(batch.returns, held_to, config.guard_tolerance) and loses(
                 batch.returns, without.returns, 0.0
             ):

@@ -7,8 +7,8 @@ It is LPG-FTW with parts that can each be turned off:
 - log sigma starts as that of the earlier tasks where this earns more, and the first task is drawn
   several times (`start`);
 - a task ends when more iterations do not pay, and restarts if it got nowhere (`budget`);
-- after an update of L the tasks at risk are run, and the update is shortened if one loses; old
-  tasks adopt the policy of a later one that is better (`guard`);
+- after an update of L the tasks at risk are run, and one that loses keeps its theta; old tasks
+  adopt the policy of a later one that is better (`guard`);
 - a task without a name is recognised by how it answers known policies (`recognise`).
 """
 
@@ -396,7 +396,20 @@ class AdaptiveLpgFtw(LpgFtw):
             self._knowledge_base.move_to(basis)
             self._version += 1
 
-        return Means(probe, left, move)
+        return Means(
+            probe, left, move, None if self._config.residuals == 'columns' else self._keep
+        )
+
+    def _keep(self, task: str, basis: Array) -> None:
+        """Let a finished task keep its theta on a former basis: its residual takes up the rest."""
+        kb, done = self._knowledge_base, self._finished[task]
+        theta, model = compose(basis, done.factors), kb.terms[task].model
+        residual = done.factors.residual + theta - compose(kb.basis, done.factors)
+        model = replace(model, alpha=model.alpha + done.factors.residual - residual)
+        kb.exchange(task, done.factors.coefficients, model)
+        kept = replace(done.factors, residual=residual)
+        self._finished[task] = replace(done, factors=kept)
+        self._version += 1
 
     @property
     def _per_task(self) -> int:

@@ -15,6 +15,7 @@ def test_every_decision_is_told_once_with_the_task_it_concerns():
         {'kind': 'update', 'visit': 1, 'task': 'b', 'columns': 1},
         {'kind': 'probe', 'visit': 1, 'task': 'a', 'purpose': 'guard', 'shortened': 0.5},
         {'kind': 'probe', 'visit': 1, 'task': 'a', 'purpose': 'guard', 'shortened': 0.0},
+        {'kind': 'probe', 'visit': 1, 'task': 'a', 'purpose': 'guard', 'kept': 1.0},
         {'kind': 'probe', 'visit': 1, 'task': 'a', 'purpose': 'adopt', 'adopted': 1.0},
     ]
     assert decisions(rows) == [
@@ -24,5 +25,6 @@ def test_every_decision_is_told_once_with_the_task_it_concerns():
         ('b', 'started anew: 9 iterations came to nothing'),
         ('b', 'its update of L was shortened to 0.5: it cost a too much'),
         ('b', 'its update of L was taken back: it cost a too much'),
+        ('a', 'kept its parameters: the update of L after b cost it too much'),
         ('a', 'adopted the policy of b'),
     ]

@@ -604,16 +604,37 @@ def on(theta, earns):
     return lambda probe: earns if np.array_equal(probe.factors.residual, theta) else 0.0
 
 
-@SPECS
-def test_the_guard_takes_back_an_update_that_costs_a_task_too_much(spec):
-    learner = make(spec, **MEASURED | {'inherit_margin': 0.0})
+def updated(spec, **settings):
+    """Return a learner whose update of L has to be measured, and theta of 'a' before it."""
+    learner = make(spec, **MEASURED | {'inherit_margin': 0.0} | settings)
     learn(learner, 'a')
     measure(learner, lambda probe: 100.0)
     learner.start_task('b', seed=1)
     iterate(learner)
     learner.finish_task(toy_batch(learner, seed=1))
-    pending = learner._memory.pending
-    before = compose(pending.basis, learner.knowledge().tasks['a'])
+    basis = learner._memory.pending.basis
+    return learner, compose(basis, learner.knowledge().tasks['a'])
+
+
+@SPECS
+def test_a_task_that_an_update_costs_too_much_keeps_its_theta(spec):
+    learner, before = updated(spec)
+    after, alpha = learner._basis().copy(), learner._tuned('a').residual
+    series = measure(copy_of(learner), on(before, 100.0))
+    assert measure(learner, on(before, 100.0)) == series
+    found = [entry[2] for entry in series if entry[:2] == ('guard', 'a')]
+    assert found == [{}, {'kept': 1.0}]
+    np.testing.assert_array_equal(learner._basis(), after)  # the update stands for the others
+    np.testing.assert_allclose(learner.knowledge().policy('a').theta, before, atol=1e-12)
+    np.testing.assert_allclose(learner._tuned('a').residual, alpha, atol=1e-12)
+    a, term = learner.knowledge().tasks['a'], learner._knowledge_base.terms['a']
+    np.testing.assert_allclose(term.model.alpha, alpha - a.residual, atol=1e-12)
+    assert_same_state(learner, copy_of(learner))
+
+
+@SPECS
+def test_the_guard_takes_back_an_update_that_costs_a_task_too_much(spec):
+    learner, before = updated(spec, residuals='columns')
     series = measure(copy_of(learner), on(before, 100.0))
     assert measure(learner, on(before, 100.0)) == series
     found = [entry[2] for entry in series if entry[:2] == ('guard', 'a')]
