@@ -9,8 +9,9 @@ The local model of task t predicts for a change :math:`L \to L'` the loss
 Tasks are run by their mean action in the order of that loss. One loses if it earns less than the
 most it has earned since it was tuned, by more than a tolerance and noise. If it earned more
 without the update, it keeps its theta: its residual takes up what L has changed,
-:math:`r_t \leftarrow r_t + (L - L') s_t`. Without residuals the update is shortened instead. The policy of the finished task is tried on the others, and
-one that is better than theirs is now takes over.
+:math:`r_t \leftarrow r_t + (L - L') s_t`. Without residuals the update is shortened instead.
+The policy of the finished task is tried on the others, and one that is better than theirs is now
+takes over.
 """
 
 from collections.abc import Callable, Generator, Mapping
