@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from rclpy.action import ActionClient
+from rclpy.serialization import serialize_message
 from rclpy.time import Time
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Float64, UInt64
@@ -169,9 +170,10 @@ class ArmWriter:
                 self._config.base_frame,
                 self._node.get_clock().now().to_msg(),
             )
+            ready = serialize_message(message)  # so that little can come between look and send
             if boot_time() > before:
                 return False
-            self._command.publish(message)
+            self._command.publish(ready)
         self._gripper.send(command.gripper)
         if request >= 0 and self._answered.get_subscription_count():
             self._answered.publish(UInt64(data=request))

@@ -120,8 +120,8 @@ class ArmCell:
         self.speeds: list[tuple[float, float]] = []
         self.sent: list[float] = []
         """How fast each command to the arm is, rad/s or m/s; positions count as motion."""
-        self.arrivals: list[tuple[float, float]] = []
-        """When each of them came from the network, however late it was looked at; how fast."""
+        self.arrivals: list[tuple[float, float, float]] = []
+        """When each was sent, when it came from the network, how fast it is."""
         self.asked: list[ArmCommand] = []
         self.contracts: list[PolicyContract] = []
         self._pids: set[str] = set()
@@ -178,7 +178,8 @@ class ArmCell:
 
     def _on_command(self, message, info) -> None:
         self.sent.append(speed_of(message))
-        self.arrivals.append((1e-9 * info['received_timestamp'], self.sent[-1]))
+        times = (1e-9 * info[f'{when}_timestamp'] for when in ('source', 'received'))
+        self.arrivals.append((*times, self.sent[-1]))
 
     def _on_joints(self, message: JointState) -> None:
         self.speeds.append((time.monotonic(), float(np.max(np.abs(message.velocity)))))
@@ -206,10 +207,10 @@ class ArmCell:
     def trigger(self, name: str):
         return self.call(Trigger, name)
 
-    def call_until_done(self, name: str, timeout: float = 60.0) -> None:
-        """Call a `Trigger` service until it does what it is for."""
+    def call_until_done(self, name: str, timeout: float = 60.0, given_up=lambda: False) -> None:
+        """Call a `Trigger` service until it does what it is for, or nobody needs it any more."""
         end = time.monotonic() + timeout
-        while not (answer := self.trigger(name)).success:
+        while not (answer := self.trigger(name)).success and not given_up():
             assert time.monotonic() < end, f'{name}: {answer.message}'
             self.watch(0.2)
 

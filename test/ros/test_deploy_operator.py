@@ -89,7 +89,7 @@ def ready(cell):
 def episode(cell):
     """Start an episode, put the objects back and return its result's future."""
     result = cell.collect()
-    cell.call_until_done('arm_bridge/reset_done')
+    cell.call_until_done('arm_bridge/reset_done', given_up=result.done)
     return result
 
 
