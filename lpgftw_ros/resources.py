@@ -1,11 +1,21 @@
-"""Where the package and its data files are: in a checkout, or in an installation."""
+"""Where the package and its data files are, in a checkout or an installation; reading YAML."""
 
 from collections.abc import Iterator
+import math
 import os
 from pathlib import Path
 import sys
+from typing import Any
+
+import yaml
 
 from lpgftw_ros.errors import LpgftwError
+
+MOST_VALUES = 100_000
+"""Values in a YAML file, each alias counted as what it stands for."""
+DEEPEST = 50
+"""Lists and mappings in one another in a YAML file: deeper ones break the parser."""
+_Loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
 def _share_folders() -> Iterator[Path]:
@@ -32,3 +42,28 @@ def data_folder(name: str) -> Path:
             return folder
         tried.append(str(folder))
     raise LpgftwError(f"data folder '{name}' is not installed (looked in: {', '.join(tried)})")
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file, a user's own too; a few lines of aliases can stand for too much."""
+    text, depth = path.read_text(encoding='utf-8'), 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f'more than {DEEPEST} levels')
+    if _extent(yaml.compose(text, Loader=_Loader), {}) > MOST_VALUES:
+        raise yaml.YAMLError(f'more than {MOST_VALUES} values, aliases counted')
+    return yaml.load(text, Loader=_Loader)
+
+
+def _extent(node: yaml.Node | None, known: dict[int, float]) -> float:
+    """Return how many values a part of a file stands for; endless if it contains itself."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        pairs = isinstance(node, yaml.MappingNode)
+        parts = [part for pair in node.value for part in pair] if pairs else node.value
+        known[id(node)] = 1 + sum(_extent(part, known) for part in parts)
+    return known[id(node)]

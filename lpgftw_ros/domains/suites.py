@@ -32,7 +32,7 @@ import yaml
 
 from lpgftw_ros.errors import InvalidConfig, missing_extra, UnknownName
 from lpgftw_ros.learning.randomness import generator, Purpose
-from lpgftw_ros.resources import data_folder
+from lpgftw_ros.resources import data_folder, read_yaml
 
 KINDS = {
     'body': 'lpgftw_ros.domains.bodies',
@@ -203,7 +203,7 @@ def load_suite(name_or_path: str | Path) -> Suite:
     """Read a suite that comes with the package, or a user's own YAML file."""
     path = suite_file(name_or_path)
     try:
-        content = yaml.load(path.read_text(encoding='utf-8'), Loader=_Loader)
+        content = read_yaml(path)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfig(f'{path} is not YAML: {" ".join(str(error).split())}') from None
     try:
@@ -219,9 +219,6 @@ def endless_tasks(name_or_path: str | Path) -> frozenset[str]:
     except InvalidConfig:
         return frozenset()
     return frozenset(task.name for task in suite.tasks if not task.has_success)
-
-
-_Loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
 def _suite(name: str, content: Any, folder: Path) -> Suite:

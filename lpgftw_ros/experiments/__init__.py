@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from lpgftw_ros.errors import InvalidConfig, UnknownName
+from lpgftw_ros.resources import read_yaml
 
 PROFILES = ('smoke', 'laptop', 'paper')
 SOURCE_LABEL = 'stl'
@@ -100,7 +101,7 @@ class ExperimentSpec:
 def load_spec(path: Path, profile: str | None = None) -> ExperimentSpec:
     """Read a spec file with one of its profiles; without a profile the top-level values hold."""
     try:
-        content = yaml.safe_load(path.read_text(encoding='utf-8'))
+        content = read_yaml(path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         text = ' '.join(str(error).split())
         raise InvalidConfig(f"cannot read the spec '{path}': {text}") from error

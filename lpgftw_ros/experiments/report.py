@@ -40,6 +40,7 @@ from lpgftw_ros.experiments.tables import (
     Table,
     task_table,
 )
+from lpgftw_ros.resources import read_yaml
 
 
 def rerun_command(run: RunData) -> str:
@@ -193,7 +194,7 @@ def read_notes(path: Path) -> Mapping[str, str]:
     if not path.is_file():
         return {}
     try:
-        content = yaml.safe_load(path.read_text(encoding='utf-8')) or {}
+        content = read_yaml(path) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         text = ' '.join(str(error).split())
         raise InvalidConfig(f"cannot read the notes '{path}': {text}") from error

@@ -27,6 +27,7 @@ from lpgftw_ros.graph.parameters import (
     TrainingOptions,
 )
 from lpgftw_ros.learning.config import check_settings, configure, setting
+from lpgftw_ros.resources import read_yaml
 from lpgftw_ros.runs.settings import again, SamplingOptions
 
 PACKAGE = 'lpgftw_ros'
@@ -240,7 +241,7 @@ def _parameter_files(path: str) -> tuple[str, ...]:
     if not path:
         return ()
     try:
-        content = yaml.safe_load(Path(path).read_text())
+        content = read_yaml(Path(path))
     except OSError as error:
         raise InvalidConfig(f'params_file {path} cannot be read: {error.strerror}') from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -5,13 +5,11 @@ from dataclasses import asdict, dataclass, Field, field, fields
 import re
 from typing import Any
 
-import yaml
-
 from lpgftw_ros.domains.suites import load_suite, Suite
 from lpgftw_ros.errors import InvalidConfig, UnknownName
 from lpgftw_ros.learning.config import configure
 from lpgftw_ros.learning.registry import LEARNERS
-from lpgftw_ros.resources import data_folder
+from lpgftw_ros.resources import data_folder, read_yaml
 from lpgftw_ros.runs.settings import LoopConfig, PRESETS, ShapeConfig
 from lpgftw_ros.runs.storage import FORMAT, READABLE
 
@@ -155,7 +153,7 @@ def preset_layers(suite: str, learner: str, preset: str) -> list[dict[str, Any]]
     for name in ('default', suite) if preset == 'published' else ('default', suite, preset):
         path = folder / f'{name}.yaml'
         if path.is_file():
-            content = yaml.safe_load(path.read_text()) or {}
+            content = read_yaml(path) or {}
             layers.append(content.get('all', {}))
             layers.append(content.get(method_of(learner), {}))
             if learner != method_of(learner):

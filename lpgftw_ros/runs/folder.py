@@ -25,6 +25,7 @@ import yaml
 
 from lpgftw_ros.domains.suites import load_suite, Suite, suite_file, TaskSpec
 from lpgftw_ros.errors import InvalidConfig, LpgftwError, StateMismatch
+from lpgftw_ros.resources import read_yaml
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.storage import READABLE, write_bytes, writing
 
@@ -260,7 +261,7 @@ def find_runs(paths: Iterable[Path]) -> tuple[Path, ...]:
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the content of a run's config.yaml, not yet interpreted."""
     try:
-        values = yaml.safe_load((path / CONFIG).read_text(encoding='utf-8'))
+        values = read_yaml(path / CONFIG)
     except OSError as error:
         raise InvalidConfig(f'{path} is not a run folder: {error.strerror}') from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

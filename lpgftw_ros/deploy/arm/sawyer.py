@@ -14,7 +14,7 @@ import yaml
 
 from lpgftw_ros.errors import InvalidConfig
 from lpgftw_ros.learning.arrays import Array
-from lpgftw_ros.resources import data_folder
+from lpgftw_ros.resources import data_folder, read_yaml
 
 FINGERS = ('rightclaw', 'leftclaw')
 
@@ -48,7 +48,7 @@ class ArmDescription:
 def read_mapping(file: Path) -> dict[str, Any]:
     """Read a YAML file of names and values."""
     try:
-        content = yaml.safe_load(file.read_text(encoding='utf-8'))
+        content = read_yaml(file)
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfig(f'{file} cannot be read as YAML: {type(error).__name__}') from error
     if not isinstance(content, dict):

@@ -11,11 +11,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lpgftw_ros.domains.suites import Traits
 from lpgftw_ros.errors import InvalidConfig, UnknownName
-from lpgftw_ros.resources import data_folder
+from lpgftw_ros.resources import data_folder, read_yaml
 
 REWARDS = ('v1', 'v2')
 OBSERVATIONS = {'paper6': 6, 'full39': 39}
@@ -63,7 +61,7 @@ def placements() -> Mapping[str, Placement]:
             gap=entry.get('gap', 0.0),
             filler=_point('filler', entry['filler']) if 'filler' in entry else None,
         )
-        for name, entry in yaml.safe_load(path.read_text(encoding='utf-8')).items()
+        for name, entry in read_yaml(path).items()
     }
 
 
