@@ -54,16 +54,26 @@ def read_yaml(path: Path) -> Any:
             raise yaml.YAMLError(f'more than {DEEPEST} levels')
     if _extent(yaml.compose(text, Loader=_Loader), {}) > MOST_VALUES:
         raise yaml.YAMLError(f'more than {MOST_VALUES} values, aliases counted')
-    return yaml.load(text, Loader=_Loader)
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except ValueError as error:  # numbers of thousands of digits
+        raise yaml.YAMLError(str(error)) from None
 
 
 def _extent(node: yaml.Node | None, known: dict[int, float]) -> float:
-    """Return how many values a part of a file stands for; endless if it contains itself."""
+    """Return how many values a part of a file stands for; endless if it contains itself.
+
+    A key that stands there twice is an error: the second one would win, and nobody would know.
+    """
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:
         known[id(node)] = math.inf
-        pairs = isinstance(node, yaml.MappingNode)
-        parts = [part for pair in node.value for part in pair] if pairs else node.value
+        parts = list(node.value)
+        if isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if twice := next((key for key in keys if keys.count(key) > 1), None):
+                raise yaml.YAMLError(f'{twice} stands there twice')
+            parts = [part for pair in node.value for part in pair]
         known[id(node)] = 1 + sum(_extent(part, known) for part in parts)
     return known[id(node)]

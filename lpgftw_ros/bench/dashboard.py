@@ -65,6 +65,8 @@ def measure(name: str, rounds: int, quick: bool = False) -> dict[str, Any]:
         finally:
             graph.close()
             end(page)
+    if not moved:
+        raise LpgftwError('the client received no scene, so this measures nothing')
     with_, without = ([one[key] for one in times] for key in ('with', 'without'))
     return {
         'ratio': statistics.median(b / a for a, b in zip(with_, without, strict=True)),

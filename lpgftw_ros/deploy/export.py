@@ -167,11 +167,13 @@ def load_policy(path: Path | str) -> ExportedPolicy:
         spec = PolicySpec(**{**spec, 'hidden': tuple(spec['hidden'])})
         policy = PolicySnapshot(spec, **arrays)
         contract = PolicyContract(**content['contract'])
-        control = ControlSettings(**content['control'])
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        control, origin = ControlSettings(**content['control']), content['origin']
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StateMismatch(f'{path} is not an exported policy: {error}') from error
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise StateMismatch(f'{path} is damaged: not all of its numbers are finite')
     contract.require(policy)
-    return ExportedPolicy(policy, contract, control, content['origin'])
+    return ExportedPolicy(policy, contract, control, origin)
 
 
 def write_file(path: Path, content: bytes) -> None:

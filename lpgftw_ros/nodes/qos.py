@@ -39,8 +39,18 @@ MEASUREMENT = QoSProfile(
 )
 """Messages of an arm and its sensors; a subscription with it matches every publisher."""
 
-BUTTON = (BATCHES, MEASUREMENT, LATCHED)
-"""Subscriptions that together receive a button from any kind of publisher."""
+BUTTON = tuple(
+    QoSProfile(
+        history=HistoryPolicy.KEEP_LAST, depth=1000, reliability=reliability, durability=durability
+    )
+    for reliability, durability in (
+        (ReliabilityPolicy.RELIABLE, DurabilityPolicy.VOLATILE),
+        (ReliabilityPolicy.BEST_EFFORT, DurabilityPolicy.VOLATILE),
+        (ReliabilityPolicy.RELIABLE, DurabilityPolicy.TRANSIENT_LOCAL),
+    )
+)
+"""Subscriptions that together receive a button from any kind of publisher. All publishers share a
+depth: with a small one, the words of another node push a press out before it is read."""
 
 SENSOR = QoSProfile(history=HistoryPolicy.KEEP_LAST, depth=5)
 """Monitoring topics."""

@@ -111,6 +111,7 @@ class SafetyGuardNode(LifelongNode):
 
     def activate(self) -> None:
         """Get ready to move, if it is safe."""
+        self._require_own_buttons()
         self._require_surroundings()
         self._guard.activate(time.monotonic())
         self._writer.tell(self._guard.report)
@@ -122,6 +123,15 @@ class SafetyGuardNode(LifelongNode):
             require_match(self._side.contract, self._contract)
         elif self._side.contract.hash:
             raise ContractMismatch('no policy tells its contract on policy_contract')
+
+    def _require_own_buttons(self) -> None:
+        """Raise `SafetyRefused` if two nodes share a button: a press of one could be lost."""
+        for button in self.config.stop_topics.split():
+            if (n := self._senders(button)) > 1:
+                raise SafetyRefused(
+                    f'{n} nodes publish {button}, so none of them can release it: give each '
+                    'button a topic of its own in stop_topics'
+                )
 
     def _contract_silent(self) -> bool:
         return time.monotonic() - self._told > CONTRACT_AGE
@@ -222,18 +232,13 @@ class SafetyGuardNode(LifelongNode):
 
     def _on_reset(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         try:
+            self._require_own_buttons()
             if self.active:
                 self._require_surroundings()
             self._guard.reset(time.monotonic())
             response.success, response.message = True, 'reset'
         except LpgftwError as refusal:
             response.message = str(refusal)
-            for button in self.config.stop_topics.split():
-                if (n := self._senders(button)) > 1:
-                    response.message += (
-                        f'; {n} nodes publish {button}, so none of them can release it: give '
-                        'each button a topic of its own in stop_topics'
-                    )
         self._writer.tell(self._guard.report)
         return response
 
@@ -255,6 +260,10 @@ class SafetyGuardNode(LifelongNode):
             self._writer.require_alone()
         except SafetyRefused as found:
             self._latch('second_writer', str(found))
+        try:
+            self._require_own_buttons()
+        except SafetyRefused as found:
+            self._latch('emergency_stop', str(found))
         if self._side.contract.hash and self._contract_silent():
             self._latch('contract', 'no policy tells its contract on policy_contract any more')
 

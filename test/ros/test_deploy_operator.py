@@ -218,9 +218,9 @@ def test_a_release_by_one_of_two_buttons_does_not_count(ready):
     first, second = (
         ready.node.create_publisher(Bool, 'emergency_stop', qos.LATCHED) for _ in range(2)
     )
-    ready.watch(1.0)
-    first.publish(Bool(data=True))
     assert ready.until(lambda: ready.code == 'emergency_stop', 20.0), ready.states[-1:]
+    first.publish(Bool(data=True))
+    ready.watch(1.0)
     second.publish(Bool(data=False))
     ready.watch(1.0)
     answer = ready.trigger('safety_guard/reset')

@@ -8,7 +8,7 @@ stopped.
 
     inactive --activate--> waiting --first good command--> running --fault--> latched
                               ^                                                  |
-                              +----------- reset by hand, standing still --------+
+                              +--------- reset by hand, commanded to stand ------+
 """
 
 import math
@@ -188,20 +188,21 @@ class SafetyGuard:
         else:
             self._motion.brake()
         self._state(now, stopped, limited)
-        return self._command()
+        return self._command(stopped is None)
 
-    def _command(self) -> SafeCommand:
+    def _command(self, free: bool) -> SafeCommand:
         """Return the command to the arm.
 
         At rest a velocity interface gets zeros for ever. A position interface gets its position
-        once and then nothing, so that a person can move the arm.
+        once and then nothing, so that a person can move the arm. Only an arm that is `free` to
+        move gets commands for its gripper.
         """
         m, period = self._motion.motion, self.limits.period
         self._silent = self._positions and m.at_rest and self._told
         self._told = m.at_rest
         slow = period + self._arm.slack(self._motion.max_velocity)
         self._seconds = max(slow, _RELAX * self._seconds, period)
-        gripper = self._gripper if self.mode is Mode.RUNNING else math.nan
+        gripper = self._gripper if free and self.mode is Mode.RUNNING else math.nan
         joints, hand = m.joints, m.hand
         if self._positions:
             if not self._silent:
@@ -242,9 +243,12 @@ class SafetyGuard:
         held = self._deadman.fresh(now, self.limits) and self._deadman.value[0] > 0.0
         if self.limits.deadman_timeout is not None and not held:
             return self._deadman.finding(now, self.limits)
-        if self.mode is Mode.WAITING and (found := self._settle(now)) is not None:
-            self.latch(found, now)
-            return found
+        if self.mode is Mode.WAITING:
+            if not self._arm.confirmed(self._motion.max_velocity):
+                return Finding('waiting')
+            if (found := self._settle(now)) is not None:
+                self.latch(found, now)
+                return found
         self.mode = Mode.RUNNING
         return None if self._rejected.code == 'ok' else self._rejected
 

@@ -224,8 +224,10 @@ def load_limits(source: Path | Mapping[str, Any] | None = None) -> SafetyLimits:
 def _vector(name: str, value: Any) -> Array:
     try:
         vector = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         vector = np.zeros(0)
+    if any(isinstance(part, bool) for part in np.ravel(np.asarray(value, dtype=object))):
+        raise InvalidConfig(f'{name} must be three finite numbers, got {value}')
     if vector.shape != (3,) or not np.isfinite(vector).all():
         raise InvalidConfig(f'{name} must be three finite numbers, got {value}')
     if np.abs(vector).max() > REACH:

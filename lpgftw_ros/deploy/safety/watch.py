@@ -33,6 +33,10 @@ _EARLY = 0.9
 """Share of a tolerance at which the arm is stopped: what it did meanwhile is measured later."""
 _JUDGED = 8
 """Measurements of a period that are judged, the last ones: noise on one of them hides nothing."""
+_AGREE = 3
+"""Measurements in a row that must agree before the arm starts from the last of them."""
+_STEP = 1e-3
+"""m or rad. Measurements of an arm that stands may always differ by this."""
 _TINY = 1e-18
 
 
@@ -225,6 +229,7 @@ class ArmTracker:
         self._moved_hand: Array = np.zeros(3)
         self._off = self._off_joints = 0.0
         self._measured: deque[tuple[Array, float]] = deque(maxlen=_JUDGED)
+        self._last: deque[Array] = deque(maxlen=_AGREE)
         self._started = False
 
     def start(self, m: Motion, now: float) -> None:
@@ -241,6 +246,23 @@ class ArmTracker:
     def measured(self, joints: Array, received: float) -> None:
         """Note a measurement; the next `astray` judges it."""
         self._measured.append((joints, received))
+        self._last.append(joints)
+
+    def confirmed(self, max_velocity: Array) -> bool:
+        """Return whether the last measurements agree, so that a start from the last is safe.
+
+        They may differ by what the arm may move in a period: a start from a wrong one is no
+        faster than a limit.
+        """
+        if len(self._last) < _AGREE:
+            return False
+        hands = np.array([self._kinematics.pose(joints).position for joints in self._last])
+        far, turned = np.ptp(hands, axis=0), np.ptp(np.array(self._last), axis=0)
+        step = max(self._limits.max_speed * self._limits.period, _STEP)
+        return bool(
+            math.sqrt(far @ far) <= step
+            and (turned <= np.maximum(max_velocity * self._limits.period, _STEP)).all()
+        )
 
     def send(self, m: Motion, seconds: float, max_velocity: Array) -> None:
         """Send a position interface towards `m.joints`, where it would be in `seconds`.

@@ -44,6 +44,8 @@ class Cell:
         self.command = ArmCommand(0, 'hash', joints, np.zeros(7), np.zeros(3), 0.0, 1.0)
         self.push(np.array([0.0, 0.0, 0.05]))
         self.measure()
+        for _ in range(2):  # an arm reports before anyone moves it
+            self.measure()
         if activate:
             self.guard.activate(self.now)
 
@@ -776,6 +778,8 @@ def test_what_is_too_hard_depends_on_the_time_between_commands(
         ({'joints_timeout': 1e300}, 'joints_timeout must be finite'),
         ({'deadman_timeout': 1e300}, 'deadman_timeout must be finite'),
         ({'box_high': [1e300, 1.0, 1.0]}, 'further than 3'),
+        ({'box_high': [0.5, 1.0, True]}, 'three finite numbers'),
+        ({'box_high': [0.5, 1.0, 10**400]}, 'three finite numbers'),
         ({'reject_above': 0.5}, 'reject_above'),
         ({'joint_velocity_scale': 1.1}, 'joint_velocity_scale'),
         ({'jam_factor': 0.9}, 'jam_factor must be finite, from 1 to 100'),
@@ -877,3 +881,47 @@ def test_valid_for_shortens_the_watchdog_of_a_command(cell, valid_for, moving):
     assert cell.run(20).moving
     cell.send_action = False
     assert cell.run(cell.ticks(0.32 - cell.limits.arm_delay)).moving is moving
+
+
+@pytest.mark.parametrize('spike', [0.02, 0.19, 0.4])
+def test_one_wrong_joint_state_at_the_start_moves_nothing(kinematics, limits, at_reset, spike):
+    guard = SafetyGuard(limits, kinematics, '', 0.05, 'trajectory')
+    now, up, told = 0.0, np.array([0.0, 0.0, 0.05]), []
+    for _ in range(3):
+        guard.joint_state(at_reset, now)
+    guard.activate(now)
+    for tick in range(6):
+        now += limits.period
+        seen = at_reset.copy()
+        seen[0] += spike if tick == 0 else 0.0
+        guard.object_pose(np.zeros(3), now)
+        guard.joint_state(at_reset, now)
+        guard.joint_state(seen, now)
+        push = kinematics.least_velocity(at_reset, up)
+        guard.request(ArmCommand(tick, '', at_reset, push, up, 0.0, 1.0), now)
+        command = guard.tick(now)
+        if not command.silent:
+            told.append(command.joints[0] - at_reset[0])
+    assert told
+    assert np.max(np.abs(told)) < 0.005
+    assert guard.mode is Mode.RUNNING
+
+
+@pytest.mark.parametrize('spoiled', ['deadman', 'request'])
+def test_an_arm_that_may_not_move_leaves_the_gripper_alone(kinematics, limits, at_reset, spoiled):
+    limits = replace(limits, deadman_timeout=0.5)
+    guard, now, grips = SafetyGuard(limits, kinematics, '', 0.05, 'velocity'), 0.0, []
+    for _ in range(3):
+        guard.joint_state(at_reset, now)
+    guard.activate(now)
+    for tick in range(18):
+        now += limits.period
+        over = tick >= 15
+        guard.joint_state(at_reset, now)
+        guard.object_pose(np.zeros(3), now)
+        guard.deadman(not (over and spoiled == 'deadman'), now)
+        asked = np.full(7, np.nan if over and spoiled == 'request' else 0.0)
+        guard.request(ArmCommand(tick, '', at_reset, asked, np.zeros(3), 1.0, 1.0), now)
+        grips.append(guard.tick(now).gripper)
+    assert np.isfinite(grips[:15]).all()
+    assert np.isnan(grips[15:]).all()

@@ -55,7 +55,17 @@ def laughs(depth: int) -> str:
 
 
 @pytest.mark.parametrize(
-    'text', [laughs(9), 'a: &a [*a]', 'a: &a {b: *a}', '[' * 100_000, '- ' * 100_000], ids=len
+    'text',
+    [
+        laughs(9),
+        'a: &a [*a]',
+        'a: &a {b: *a}',
+        '[' * 100_000,
+        '- ' * 100_000,
+        'a: 1\na: 2',
+        'a: ' + 5000 * '9',
+    ],
+    ids=len,
 )
 def test_a_yaml_file_that_stands_for_too_much_is_refused(tmp_path, text):
     path = tmp_path / 'laughs.yaml'

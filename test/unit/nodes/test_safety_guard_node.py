@@ -61,7 +61,8 @@ def node(request, clock):
     node = SimpleNamespace(_side=side, _guard=guard, _writer=ArmWriter(ros, config, side))
     node.sent = node._writer._command = MagicMock()
     push = side.kinematics.least_velocity(JOINTS, np.array([0.05, 0.0, 0.0]))
-    guard.joint_state(JOINTS, clock.now)
+    for _ in range(3):
+        guard.joint_state(JOINTS, clock.now)
     guard.object_pose(np.zeros(3), clock.now)
     guard.activate(clock.now)
     for i in range(6):
