@@ -177,9 +177,9 @@ class Browser:
             while not self.run(chosen):
                 if time.monotonic() > deadline:
                     raise AssertionError(f'the tab {label!r} does not open:\n{self.text()}')
-                if time.monotonic() > again:
+                if time.monotonic() > again and (place := self.run(script)) is not None:
                     again = time.monotonic() + 3.0
-                    self._click(*self.run(script))
+                    self._click(*place)
                 time.sleep(0.1)
 
     def _click(self, x, y):

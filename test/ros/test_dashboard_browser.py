@@ -173,7 +173,8 @@ def test_dead_nodes_are_named_and_the_page_recovers(graph, user, browser):
     before = user.latest['status'].iteration
     assert user.until(lambda: user.latest['status'].iteration != before, 60)
     browser.press('Learning', 'tab')
-    browser.wait_for(f'{user.latest["status"].iteration:.0f} of {ITERATIONS} iterations')
+    now = user.latest['status'].iteration
+    assert wait_for(lambda: shown_iteration(browser) >= now, 30), browser.text()
     check(browser)
 
 
@@ -192,6 +193,12 @@ def test_who_slept_sees_the_present_without_a_reload_and_what_others_do(
     assert wait_for(lambda: 'pause: done' in tasks_tab(phone), 30), phone.text()
     check(phone)
     check(browser)
+
+
+def shown_iteration(page):
+    """Return how far the tab Learning says the task in training is; -1 if it does not say."""
+    found = re.search(rf'(\d+) of {ITERATIONS} iterations', page.text())
+    return int(found[1]) if found else -1
 
 
 def tasks_tab(page):
