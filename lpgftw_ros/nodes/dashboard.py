@@ -5,6 +5,7 @@ from dataclasses import replace
 import math
 from pathlib import Path
 import sys
+import threading
 import time
 from typing import Any
 
@@ -49,6 +50,7 @@ from lpgftw_ros.nodes import qos
 from lpgftw_ros.nodes.conversions import joints_in_order, knowledge_from_msg, object_position
 from lpgftw_ros.nodes.lifecycle import LifelongNode, STEADY
 from lpgftw_ros.nodes.process import run
+from lpgftw_ros.nodes.rollout_client import Mailbox
 from lpgftw_ros.nodes.steering import ARM, LEARNING, Steering
 from lpgftw_ros.runs.folder import read_config
 
@@ -132,7 +134,9 @@ class GraphSource:
         self._metrics: Metrics | None = None
         self._alone: tuple[Curve, ...] = ()
         self._suite_name, self._endless = '', frozenset[str]()
-        self._scene: list[Any] = []
+        self._pictures: Any = None
+        self._poses: Mailbox | None = None
+        self._poses_lock = threading.Lock()  # the page takes them, the executor closes them
         self._wanted = False
         self._opened = [
             node.create_subscription(*each)
@@ -171,6 +175,7 @@ class GraphSource:
 
     def frame(self) -> SceneFrame | None:
         """Return the last pose, unless it is old."""
+        self._take_pose()
         message = self._pose.message
         if message is None or self._pose.age > STILL:
             return self._arm.frame() if self._arm is not None else None
@@ -211,7 +216,8 @@ class GraphSource:
         self._node.destroy_timer(self._timer)
         if self._arm is not None:
             self._arm.close()
-        for subscription in (*self._opened, *self._scene):
+        self._close_scene()
+        for subscription in self._opened:
             self._node.destroy_subscription(subscription)
 
     # -- the graph tells -----------------------------------------------------------------
@@ -269,20 +275,28 @@ class GraphSource:
             self._asked = None
         if self._asked is None or time.monotonic() - self._asked_at > 3.0:
             self._asked, self._asked_at = self._steering.ask_tasks(), time.monotonic()
-        if self._wanted and not self._scene:
-            self._scene = [
-                self._node.create_subscription(ScenePose, 'scene_pose', self._on_pose, qos.NEWEST),
-                self._node.create_subscription(Image, 'image', self._image.keep, qos.SENSOR),
-            ]
+        if self._wanted and self._poses is None:
+            self._pictures = self._node.create_subscription(
+                Image, 'image', self._image.keep, qos.SENSOR
+            )
+            self._poses = Mailbox(self._node, ScenePose, 'scene_pose', qos.NEWEST)
         if self._arm is not None:
             self._arm.listen(self._wanted)
-        if not self._wanted and self._scene:
-            for subscription in self._scene:
-                self._node.destroy_subscription(subscription)
-            self._scene = []
+        if not self._wanted:
+            self._close_scene()
 
-    def _on_pose(self, message: ScenePose) -> None:
-        if self._ours(message.key.run_id) or not message.key.run_id:
+    def _close_scene(self) -> None:
+        with self._poses_lock:
+            if self._poses is not None:
+                self._poses.close()
+                self._node.destroy_subscription(self._pictures)
+                self._poses = None
+
+    def _take_pose(self) -> None:
+        """Keep the newest pose; called by the page's thread, past the executor."""
+        with self._poses_lock:
+            message = None if self._poses is None else self._poses.take(0.0)
+        if message is not None and (not message.key.run_id or self._ours(message.key.run_id)):
             self._pose.keep(message)
 
     def _keep_tasks(self, answer: Any) -> None:

@@ -201,7 +201,7 @@ class SimBridge(Bridge):
         self._joints.publish(joints)
 
     def on_pose(self, running: RunningRollout, now: float) -> float:
-        """Store the pose of row 0 if there is a subscriber; another thread publishes it."""
+        """Publish the pose of row 0 if there is a subscriber; return when to call again."""
         rate = self.config.pose_rate
         if not rate:
             return math.inf
@@ -220,13 +220,9 @@ class SimBridge(Bridge):
                     mocap=to_field(state.mocap),
                     goal=to_field(state.goal),
                 )
-                self.executor.create_task(self._publish_pose, message)
+                message.header.stamp = self.get_clock().now().to_msg()
+                self._poses.publish(message)
         return max(self._pose_due + 1.0 / rate, now)  # a late one does not slow the rest
-
-    def _publish_pose(self, message: ScenePose) -> None:
-        if hasattr(self, '_sampler'):  # else the node was cleaned up meanwhile
-            message.header.stamp = self.get_clock().now().to_msg()
-            self._poses.publish(message)
 
     def _paint(self, running: RunningRollout) -> None:
         """Have row 0 drawn, if somebody looks, and published by another thread.
