@@ -202,7 +202,7 @@ class Outcome:
     late: bool
     """Whether the arm did not come to rest in its watchdog time."""
     unnoticed: bool
-    """Whether a fault that shows and stays did not latch."""
+    """Whether a fault that shows and stays did not latch, although the arm had been started."""
 
 
 class Sequence:
@@ -232,6 +232,7 @@ class Sequence:
         self._push = self._draw_push()
         self._dither = float(rng.choice([0.0, 0.0, 0.05]))
         self._rows: list[tuple[float, Array, Array, Array, bool, bool]] = []
+        self._started = False
 
     def run(self) -> Outcome:
         """Drive until well after the fault."""
@@ -253,6 +254,7 @@ class Sequence:
                 guard.emergency_stop(True, self._now)
             guard.object_pose(_OBJECT, self._now)
             command = guard.tick(self._now)
+            self._started |= guard.mode is Mode.RUNNING
             self._arm.obey(command, self._now)
             if self._compared:
                 self._twin.obey(command, self._now)
@@ -360,7 +362,7 @@ class Sequence:
             began = times[np.flatnonzero(latched)[0]]
             settled = (times > began + limits.stop_within) & latched & own
             creep = float(steps[settled[1:]].sum())
-        due = shows + watchdog
+        stays = kind in STAYS and self._started and shows + watchdog < times[-1]
         return Outcome(
             fault=kind,
             excursion=float(outside.max()),
@@ -370,7 +372,7 @@ class Sequence:
             creep=creep,
             latched=bool(latched[-1]),
             late=bool(rest > watchdog),
-            unnoticed=bool(kind in STAYS and due < times[-1] and not latched[-1]),
+            unnoticed=bool(stays and not latched[-1]),
         )
 
     def _shows(self, times: Array) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import math
+import signal
 import time
 from typing import Any
 
@@ -51,7 +52,9 @@ class Bridge(LifelongNode, ABC):
     def __init__(self, name: str, config_type: type[NodeParameters] | None = None) -> None:
         super().__init__(name, config_type)
         self._running: RunningRollout | None = None
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix='rollout')
+        self._worker = ThreadPoolExecutor(
+            1, thread_name_prefix='rollout', initializer=keep_from_interrupts
+        )
         self._realtime_factor = getattr(self.config, 'realtime_factor', 0.0)
         self._pose_due = 0.0
         self.add_post_set_parameters_callback(self._on_parameters)
@@ -262,3 +265,8 @@ class Bridge(LifelongNode, ABC):
 
     def on_progress(self, running: RunningRollout, now: float) -> None:
         """Publish what people watch, a few times per second; called by the worker."""
+
+
+def keep_from_interrupts() -> None:
+    """Keep Ctrl-C from the processes this thread starts, also inside libraries."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

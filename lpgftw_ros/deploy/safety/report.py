@@ -14,7 +14,7 @@ from lpgftw_ros.learning.arrays import Array
 CODES = {
     'ok': 'commands pass unchanged',
     'inactive': 'the guard is not active',
-    'waiting': 'ready, waiting for the first command and fresh inputs',
+    'waiting': 'ready, waiting for a command, fresh inputs and three joint states that agree',
     'workspace': 'the hand would leave the workspace box',
     'speed': 'the hand would be too fast',
     'acceleration': 'the hand would speed up, slow down or turn too hard',

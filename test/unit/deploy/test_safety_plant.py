@@ -123,3 +123,10 @@ def test_the_bench_prints_a_table_of_interfaces_and_faults(capsys):
     for rows in report['interfaces'].values():
         assert tuple(rows) == bench.FAULTS
         assert all(row['broken'] == 0 for row in rows.values())
+
+
+def test_an_arm_that_has_not_been_started_needs_no_latch(limits):
+    """Noise kept three reports from agreeing until the arm fell silent: it was never moved."""
+    (outcome,) = bench.outcomes('velocity', 1, 17, first=5728)
+    assert (outcome.fault, outcome.latched, outcome.speed) == ('silent', False, 0.0)
+    assert not bench.broken(outcome, limits)
