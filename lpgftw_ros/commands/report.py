@@ -6,7 +6,7 @@ from pathlib import Path
 from lpgftw_ros import arguments
 from lpgftw_ros.commands.experiment import spec_names, spec_path
 from lpgftw_ros.errors import LpgftwError
-from lpgftw_ros.experiments import load_spec
+from lpgftw_ros.experiments import load_whole_spec
 from lpgftw_ros.experiments.groups import ALONE
 from lpgftw_ros.experiments.report import read_notes, REPORT, write_page, write_report
 from lpgftw_ros.experiments.run_data import archive_run, read_runs
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f'archived: {archive_run(one, args.archive)}')
         reports = write_report(runs, args.out)
         if args.page is not None:
-            specs = [load_spec(spec_path(name), 'paper') for name in spec_names()]
+            specs = [load_whole_spec(spec_path(name)) for name in spec_names()]
             specs.sort(key=lambda spec: not spec.paper)  # what the paper has comes first
             write_page(
                 args.page, specs, runs, read_notes(args.notes or NOTES), args.out / 'figures'

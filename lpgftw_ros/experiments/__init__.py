@@ -13,7 +13,7 @@ A spec is a YAML file. Top-level values hold for every profile; a profile overri
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,15 @@ def load_spec(path: Path, profile: str | None = None) -> ExperimentSpec:
         if key not in known:
             raise UnknownName(f"key in '{path.name}'", key, known)
     return _build(path.stem, profile, merged)
+
+
+def load_whole_spec(path: Path) -> ExperimentSpec:
+    """Read a spec with the cells of the paper, and those that only a laptop's profile has."""
+    whole = load_spec(path, 'paper')
+    cells = {cell.name: cell for cell in whole.cells}
+    for cell in load_spec(path, 'laptop').cells:
+        cells.setdefault(cell.name, cell)
+    return replace(whole, cells=tuple(cells.values()))
 
 
 def _build(name: str, profile: str | None, values: Mapping[str, Any]) -> ExperimentSpec:

@@ -252,6 +252,22 @@ def test_the_page_opens_with_one_table_that_keeps_the_seeds_apart(make_folder, e
     assert '1.500 (1.500 to 1.500)' in rows[0]
 
 
+def test_the_page_shows_methods_that_only_the_laptop_profile_has(make_folder, entry, tmp_path):
+    for learner in ('lpg-ftw-adaptive', 'stl'):
+        make_folder(
+            f'runs/{learner}/seed-70',
+            learner=learner,
+            seed=70,
+            suite='mt10',
+            tasks=[entry('reach', 0, tune=(70.0, 1.0), final=70.0)],
+            curves=[[1.0, 70.0]],
+        )
+    page = tmp_path / 'docs' / 'results.md'
+    words = ['report', str(tmp_path / 'runs'), '--out', str(tmp_path / 'out'), '--page', str(page)]
+    assert main(words) == 0
+    assert '| [mt10](#meta-world-mt10) | LPG-FTW adaptive | 70 |' in page.read_text()
+
+
 def test_grids_have_a_page_of_their_own(two_methods, tmp_path):
     grid = tmp_path / 'grid.yaml'
     grid.write_text('title: A grid\nsuites: [mt10, mt50]\nseeds: [50]\nmethods: [stl]\n')
