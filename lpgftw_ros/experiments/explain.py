@@ -195,12 +195,22 @@ def decisions(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return told
 
 
+_STARTS = {
+    'carried': ('sigma was carried over', 'sigma starts at one: carrying it did not pay'),
+    'shared_head': ('its head starts as earlier tasks agree', 'its head starts at random'),
+}
+"""Measured start -> what to say where it was taken and where it was not."""
+
+
+def _start(row: Mapping[str, Any], name: str) -> str:
+    return _STARTS[name][not row[name]] if name in row else ''
+
+
 def _probe(row: Mapping[str, Any], visited: str) -> list[tuple[str, str]]:
     """Return what was decided from one probe, `visited` being the task learned at the time."""
     task = row['task']
-    if 'carried' in row:
-        how = 'was carried over' if row['carried'] else 'starts at one: carrying it did not pay'
-        return [(task, f'sigma {how}')]
+    if 'carried' in row or 'shared_head' in row:
+        return [(task, text) for name in _STARTS if (text := _start(row, name))]
     if row.get('start_kept'):
         return [(task, 'went back to its start, which earned more than the tuned policy')]
     if 'kept' in row:

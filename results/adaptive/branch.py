@@ -2,11 +2,13 @@
 
     python results/adaptive/branch.py --knowledge RUN --variant both --tasks drawer-open,door-open
 
-RUN is a run folder of `lpg-ftw`; every variant starts from its knowledge, STL from nothing. One
-line per (variant, task, draw) is appended to --out; lines that are there already are skipped.
+RUN is a run folder of `lpg-ftw`, or a knowledge file; every variant starts from what it knows of its
+first --keep tasks, STL from nothing. One line per (variant, task, draw) is appended to --out; lines
+that are there already are skipped.
 """
 
 import argparse
+from dataclasses import replace
 import json
 from pathlib import Path
 
@@ -15,13 +17,14 @@ from lpgftw_ros.domains.sampler import Sampler
 # isort: split
 import numpy as np
 
+from lpgftw_ros.learning.adaptive.start import shared_head
 from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.learner import Learner
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 from lpgftw_ros.learning.randomness import derive_seed, Purpose
 from lpgftw_ros.learning.registry import make_learner
 from lpgftw_ros.learning.serialise import pack_names, pack_text
-from lpgftw_ros.runs.checkpoints import CheckpointStore
+from lpgftw_ros.runs.checkpoints import read_shared
 from lpgftw_ros.runs.config import resolve
 
 SCALED: dict[str, object] = {'value_scaling': True, 'value_epochs': 2}
@@ -35,6 +38,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         {'std_start': 'one', 'residuals': 'columns', 'cg_damping': 0.01},
     ),
     'both': ('lpg-ftw-adaptive', {'std_start': 'one', 'cg_damping': 0.01}),
+    'head': ('lpg-ftw-adaptive', {'std_start': 'one', 'cg_damping': 0.01}),
     'both-sigma': ('lpg-ftw-adaptive', {'std_start': 'mean', 'cg_damping': 0.01}),
     'both-latest': (
         'lpg-ftw-adaptive',
@@ -56,12 +60,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--suite', default='mt10')
     parser.add_argument('--knowledge', type=Path, required=True)
+    parser.add_argument('--keep', type=int, default=3, help='tasks whose knowledge is used')
     parser.add_argument('--variant', required=True, help=', '.join(VARIANTS))
     parser.add_argument('--tasks', required=True)
     parser.add_argument('--draws', default='1,2,3,4')
     parser.add_argument('--iterations', type=int, default=40)
     parser.add_argument('--out', type=Path, required=True)
-    parser.add_argument('--keep', type=Path, help='folder for every batch of a single task')
+    parser.add_argument('--batches', type=Path, help='folder for every batch of a single task')
     args = parser.parse_args()
     there = set()
     if args.out.exists():
@@ -73,29 +78,31 @@ def main() -> None:
                 for task in args.tasks.split(','):
                     if (variant, task, draw) in there:
                         continue
-                    learner = branch(args.suite, variant, args.knowledge, sampler, draw)
-                    curve = learn(learner, sampler, task, draw, args.iterations, args.keep)
+                    learner = branch(args, variant, sampler, draw)
+                    curve = learn(learner, sampler, task, draw, args, variant == 'head')
                     row = {'variant': variant, 'task': task, 'draw': draw, **curve}
                     with args.out.open('a') as file:
                         file.write(json.dumps(row) + '\n')
 
 
-def branch(suite: str, variant: str, folder: Path, sampler: Sampler, draw: int) -> Learner:
+def branch(args: argparse.Namespace, variant: str, sampler: Sampler, draw: int) -> Learner:
     """Return a learner that has the saved knowledge."""
     name, settings = VARIANTS[variant]
-    config = resolve(suite, name, overrides=settings)
+    config = resolve(args.suite, name, overrides=settings)
     first = sampler.suite.tasks[0]
     spec = PolicySpec(*first.dimensions, config.hidden)
     seed = derive_seed(draw, Purpose.POLICY_INIT)
     learner = make_learner(name, spec, config.method, seed=seed)
     if name != 'stl':
-        shared = CheckpointStore(folder / 'checkpoints').read_shared()
-        if name == 'lpg-ftw-adaptive':
+        shared = read_shared(args.knowledge)[0]
+        if name == 'lpg-ftw-adaptive' and 'base/signatures' not in shared:
             nothing = pack_names([])
             shared['base/learner'] = pack_text(name)
             names = ('earned', 'best', 'present', 'signatures', 'pending')
             shared |= {f'base/{name}': nothing for name in names}
         learner.adopt(shared)
+        for task in list(learner.knowledge().tasks)[args.keep :]:
+            learner.forget_task(task)
     return learner
 
 
@@ -104,19 +111,26 @@ def learn(
     sampler: Sampler,
     task: str,
     draw: int,
-    iterations: int,
-    keep: Path | None = None,
+    args: argparse.Namespace,
+    shared: bool,
 ) -> dict[str, list[float]]:
-    """Learn one task; return the mean return and success of every batch."""
+    """Learn one task, maybe from a shared head; return return and success of every batch."""
     config = resolve(str(sampler.suite.name), 'stl')
     learner.start_task(task, seed=derive_seed(draw, Purpose.POLICY_INIT, 0))
+    if shared:
+        knowledge, shown = learner.knowledge(), []
+        for other, known in learner._memory.signatures.items():
+            shown.append((known.observations, knowledge.policy(other).act(known.observations)))
+        head = shared_head(learner._running_policy(), shown, learner.config.head_penalty)
+        factors = replace(learner._run.factors, head=head)
+        learner._run = replace(learner._run, factors=factors)
     returns, success = [], []
-    for i in range(iterations):
+    for i in range(args.iterations):
         policy = learner.knowledge().compose(learner.factors())
         seed = derive_seed(draw, Purpose.TRAIN, 0, i)
         batch = sampler.collect(task, policy, config.loop.trajectories, seed, True)
-        if keep is not None:
-            write(keep / f'{task}-{draw}-{i:03d}.npz', batch, policy)
+        if args.batches is not None:
+            write(args.batches / f'{task}-{draw}-{i:03d}.npz', batch, policy)
         returns.append(round(float(batch.returns.mean()), 3))
         success.append(round(float(batch.success.mean()), 3))
         learner.improve(batch)

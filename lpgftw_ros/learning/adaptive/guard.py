@@ -42,17 +42,19 @@ Found: TypeAlias = dict[str, float]
 # Comparisons of paired returns: the same random numbers on both sides.
 
 
-def difference(new: Array, old: Array) -> tuple[float, float]:
+def difference(new: Array, old: Array, tests: int = 1) -> tuple[float, float]:
     """Return the mean of paired differences and how much of it may be noise.
 
-    One pair has no noise: only returns that are always the same are kept as one (`distinct`).
+    With several tests at once the level holds for all of them together (Bonferroni). One pair has
+    no noise: only returns that are always the same are kept as one (`distinct`).
     """
     n = min(len(new), len(old))
     diff = new[:n] - old[:n]
     if n == 1:
         return float(diff[0]), 0.0
     error = float(np.std(diff, ddof=1) / np.sqrt(n))
-    return float(np.mean(diff)), float(stdtrit(n - 1, CONFIDENCE)) * error
+    level = 1.0 - (1.0 - CONFIDENCE) / tests
+    return float(np.mean(diff)), float(stdtrit(n - 1, level)) * error
 
 
 def loses(new: Array, reference: Array, tolerance: float) -> bool:
@@ -67,9 +69,9 @@ def gains(new: Array, reference: Array, margin: float) -> bool:
     return mean > max(margin * abs(float(np.mean(reference))), noise)
 
 
-def wins(new: Array, old: Array, margin: float) -> bool:
+def wins(new: Array, old: Array, margin: float, *, tests: int = 1) -> bool:
     """Return whether returns are above others by a share of the larger and beyond noise."""
-    mean, noise = difference(new, old)
+    mean, noise = difference(new, old, tests)
     scale = max(abs(float(np.mean(new))), abs(float(np.mean(old))))
     return mean > max(margin * scale, noise)
 

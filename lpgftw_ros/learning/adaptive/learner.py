@@ -38,6 +38,7 @@ from lpgftw_ros.learning.adaptive.guard import (
 from lpgftw_ros.learning.adaptive.recognise import Recognition
 from lpgftw_ros.learning.adaptive.start import (
     advance,
+    Candidates,
     Draws,
     draws_arrays,
     kept_start,
@@ -46,6 +47,7 @@ from lpgftw_ros.learning.adaptive.start import (
     noted_start,
     random_factors,
     read_draws,
+    shared_head,
     start_sizes,
     total_iterations,
     transferred_factors,
@@ -125,7 +127,7 @@ class AdaptiveLpgFtw(LpgFtw):
         run = self._need_run()
         if phase != 'parked':
             run.extras |= note_start(run.factors, self._config.max_columns)
-        if phase == 'new' and self._finished and k and self._config.std_start == 'measured':
+        if phase == 'new' and self._finished and k and self._candidates(run):
             run.extras['unmeasured'] = np.ones(1)
         if phase == 'new' and k == 0 and self._config.draws > 1:
             others = range(1, self._config.draws)
@@ -328,10 +330,26 @@ class AdaptiveLpgFtw(LpgFtw):
             self._memory.pending = self._inquiry = None
             self._version += 1
 
+    def _candidates(self, run: TaskRun) -> Candidates:
+        """Return the starts of a new task besides the usual one."""
+        config, found = self._config, {}
+        if config.std_start == 'measured':
+            carried = replace(run.factors, log_std=self._carried_std())
+            found['carried'] = carried, config.start_margin
+        signatures = self._memory.signatures
+        if config.head_start == 'measured' and signatures and self._spec.head_size:
+            knowledge, shown = self.knowledge(), []
+            for task, signature in signatures.items():
+                obs = signature.observations
+                shown.append((obs, knowledge.policy(task).act(obs)))
+            head = shared_head(self._running_policy(), shown, config.head_penalty)
+            found['shared_head'] = replace(run.factors, head=head), config.head_margin
+        return found
+
     def _measure_start(self, run: TaskRun) -> Series[None]:
-        """Start with the sigma that earns more."""
+        """Start with what earns most."""
         config = self._config
-        start = yield from measured_start(run, self._carried_std(), config, self._found)
+        start = yield from measured_start(run, self._candidates(run), config, self._found)
         noted = note_start(start, config.max_columns) | {'unmeasured': np.zeros(1)}
         self._run = replace(run, factors=start, extras=run.extras | noted)
 

@@ -4,7 +4,13 @@ A new task: :math:`\theta = L \bar s + r` with :math:`r = 0`, a fresh head, and
 
 .. math:: \log\sigma = 0 \text{ or } \tfrac1T \sum_t \log\sigma_t,
 
-the second only where it earns more. Without a column theta would be a dead network: the first task
+the second only where it earns more. A network's head may start instead at what the earlier tasks
+agree on. With the features :math:`\phi` of the new theta, the mean actions :math:`\mu_t` of task
+t, cut at one sigma of the start, and the first observations x of its own trajectory it is
+
+.. math:: \min_h \sum_t \sum_x \|h\,\phi(x) - \mu_t(x)\|^2 + \lambda \|h\|^2,
+
+again only where it earns more. Without a column theta would be a dead network: the first task
 starts at random, as in STL. Everything later builds on it, so it is drawn D times: every draw runs
 m iterations, the best :math:`\lceil \kappa D \rceil` go on for :math:`m/2` more, and so on until
 one is left, which continues to the N iterations requested; no draw runs longer than that:
@@ -12,9 +18,10 @@ one is left, which continues to the N iterations requested; no draw runs longer 
 .. math:: D\,m + \lceil \kappa D \rceil\, \tfrac m2 + \dots + (N - m_{last})
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import math
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,7 +31,16 @@ from lpgftw_ros.learning.adaptive.guard import Found, gains, Series, wins
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.learning.learner import Probe
 from lpgftw_ros.learning.lifetime import TaskRun
-from lpgftw_ros.learning.policies import initial_head, initial_theta, pad, PolicySpec, TaskFactors
+from lpgftw_ros.learning.policies import (
+    forward,
+    initial_head,
+    initial_theta,
+    pad,
+    PolicySnapshot,
+    PolicySpec,
+    TaskFactors,
+    with_one,
+)
 from lpgftw_ros.learning.randomness import generator, Purpose
 from lpgftw_ros.learning.serialise import AnyArray, pack_names, prefixed, read_run, StateReader
 
@@ -76,18 +92,43 @@ def noted_start(extras: Mapping[str, Array], columns: int) -> TaskFactors:
 # Starts that are measured.
 
 
+def shared_head(policy: PolicySnapshot, shown: Sequence[tuple[Array, Array]], lam: float) -> Array:
+    """Return the head on a policy's features that acts most like other policies.
+
+    `shown` has their observations and mean actions. Bounded actions keep the head small enough to
+    be unlearned in a few iterations.
+    """
+    obs, actions = (np.concatenate(each) for each in zip(*shown, strict=True))
+    phi = with_one(forward(policy, obs).hidden[-1])
+    reach = np.exp(policy.log_std)
+    W = np.linalg.solve(
+        phi.T @ phi + lam * np.eye(phi.shape[1]), phi.T @ np.clip(actions, -reach, reach)
+    )
+    return np.concatenate((W[:-1].T.ravel(), W[-1]))
+
+
+Candidates: TypeAlias = Mapping[str, tuple[TaskFactors, float]]
+"""Name of a start -> its factors and the relative gain at which it is taken."""
+
+
 def measured_start(
-    run: TaskRun, log_std: Array, config: AdaptiveConfig, found: Found
+    run: TaskRun, candidates: Candidates, config: AdaptiveConfig, found: Found
 ) -> Series[TaskFactors]:
-    """Carry sigma over if it earns more by a wide margin, with common random numbers."""
-    carried = replace(run.factors, log_std=log_std)
-    returns = []
-    for factors in (run.factors, carried):
+    """Return the start that earns most, with common random numbers; the usual one wins ties."""
+    own = yield Probe(run.task, run.factors, config.start_trajectories, True, 'start')
+    returns: dict[str, Array] = {}
+    for name, (factors, _) in candidates.items():
         batch = yield Probe(run.task, factors, config.start_trajectories, True, 'start')
-        returns.append(batch.returns)
-    taken = wins(returns[1], returns[0], config.start_margin)
-    found['carried'] = float(taken)
-    return carried if taken else run.factors
+        returns[name] = batch.returns
+    n = len(candidates)
+    better = [
+        name
+        for name, (_, margin) in candidates.items()
+        if wins(returns[name], own.returns, margin, tests=n)
+    ]
+    best = max(better, key=lambda name: float(np.mean(returns[name])), default=None)
+    found.update({name: float(name == best) for name in candidates})
+    return run.factors if best is None else candidates[best][0]
 
 
 def kept_start(tuned: Probe, start: Probe, config: AdaptiveConfig, found: Found) -> Series[bool]:

@@ -31,7 +31,14 @@ from lpgftw_ros.learning.adaptive.guard import (
 )
 from lpgftw_ros.learning.adaptive.learner import AdaptiveLpgFtw
 from lpgftw_ros.learning.adaptive.recognise import distance, Signature, signature, verdict
-from lpgftw_ros.learning.adaptive.start import advance, Draws, kept, rung_end, total_iterations
+from lpgftw_ros.learning.adaptive.start import (
+    advance,
+    Draws,
+    kept,
+    rung_end,
+    shared_head,
+    total_iterations,
+)
 from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.lpg_ftw import LpgFtw, LpgFtwConfig
 from lpgftw_ros.learning.policies import compose, forward, PolicySpec
@@ -319,6 +326,75 @@ def test_a_measured_start_carries_sigma_only_where_it_earns_more(better):
     assert learner.wants() is None
     assert_same_state(learner, copy_of(learner))
     iterate(learner)
+    assert learner.wants() is None
+
+
+def test_a_shared_head_solves_its_least_squares(rng):
+    learner = make(MLP)
+    learn(learner, 'a')
+    policy = learner.knowledge().policy('a')
+    shown = [(rng.normal(size=(9, 3)), rng.normal(size=(9, 2))) for _ in range(2)]
+    lam, head = 0.3, shared_head(policy, shown, 0.3)
+
+    def loss(h):
+        at = replace(policy, head=h)
+        misses = [forward(at, obs).mean - np.clip(u, -reach, reach) for obs, u in shown]
+        return sum(np.sum(miss**2) for miss in misses) + lam * np.sum(h**2)
+
+    reach = np.exp(policy.log_std)
+    for step in 1e-3 * np.eye(len(head)):
+        assert loss(head + step) > loss(head)
+        assert loss(head - step) > loss(head)
+
+
+def test_a_shared_head_is_the_head_of_tasks_that_act_alike(rng):
+    learner = make(MLP)
+    learn(learner, 'a')
+    policy, obs = learner.knowledge().policy('a'), rng.normal(size=(400, 3))
+    head = 0.1 * rng.normal(size=learner.spec.head_size)
+    actions = forward(replace(policy, head=head), obs).mean
+    np.testing.assert_allclose(shared_head(policy, [(obs, actions)], 1e-12), head, atol=1e-6)
+
+
+@pytest.mark.parametrize('taken', ['none', 'carried', 'shared_head'])
+def test_of_several_starts_the_one_that_earns_most_is_taken(taken):
+    learner = make(MLP, max_columns=1, head_start='measured', **MEASURED)
+    learn(learner, 'a')
+    measure(learner)
+    learner.start_task('b', seed=1)
+    learner.park_task()
+    learner = copy_of(learner)
+    learner.start_task('b', seed=9)
+    plain, std = learner.factors(), learner._carried_std()
+
+    def gain(probe):
+        sigma = np.array_equal(probe.factors.log_std, std)
+        head = not np.array_equal(probe.factors.head, plain.head)
+        return {'none': 0.0, 'carried': 1e4 * sigma, 'shared_head': 1e4 * head}[taken]
+
+    series = measure(learner, gain)
+    assert [(purpose, task) for purpose, task, _ in series] == [('start', 'b')] * 3
+    expected = {name: float(name == taken) for name in ('carried', 'shared_head')}
+    assert series[-1][2] == expected
+    now = learner.factors()
+    assert np.array_equal(now.head, plain.head) is (taken != 'shared_head')
+    np.testing.assert_array_equal(now.log_std, std if taken == 'carried' else plain.log_std)
+    assert_same_state(learner, copy_of(learner))
+
+
+def test_several_tests_at_once_ask_for_more():
+    rng = np.random.default_rng(1)
+    old = rng.normal(size=5)
+    new = old + 1.0 + rng.normal(size=5)
+    alone, beside = (difference(new, old, tests)[1] for tests in (1, 2))
+    assert beside / alone == pytest.approx(2.7764 / 2.1318, abs=1e-4)  # Student's t, 4 degrees
+
+
+def test_without_a_measured_start_nothing_is_probed():
+    learner = make(MLP, max_columns=1, std_start='one', **MEASURED)
+    learn(learner, 'a')
+    measure(learner)
+    learner.start_task('b', seed=1)
     assert learner.wants() is None
 
 
