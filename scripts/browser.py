@@ -79,7 +79,16 @@ class Browser:
         )
         self.requests, self.errors = [], []
         self._number = 0
-        self._socket = connect(self._target(), max_size=None, ping_interval=None)
+        try:
+            self._socket = connect(self._target(), max_size=None, ping_interval=None)
+            self._open(url, width, height, mobile)
+        except BaseException:  # nobody else would end it
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(10)
+            self._folder.cleanup()
+            raise
+
+    def _open(self, url, width, height, mobile):
         for domain in ('Page', 'Network', 'Runtime', 'Log'):
             self.call(f'{domain}.enable')
         self.call(

@@ -60,9 +60,10 @@ def run(args: argparse.Namespace) -> int:
         if over.wait(0.1):
             return 0
     from lpgftw_ros.dashboard.folder import FolderSource
-    from lpgftw_ros.dashboard.page import Page
+    from lpgftw_ros.dashboard.page import give_way, Page
 
     source = FolderSource(args.run_folder, args.alone)
+    give_way()
     try:
         page = Page(source, host=args.host, port=args.port)
     except BaseException:

@@ -192,35 +192,49 @@ def progress(
     *,
     alive: bool | None,
 ) -> Progress:
-    """Return the progress of a run; the last iterations give the time left."""
+    """Return the progress of a run; the last iterations give the time left.
+
+    Only iterations count: probes may concern other tasks than the one that is learned.
+    """
     state = str(summary.get('state', 'running'))
     if state == 'running' and alive is False:
         state = 'interrupted'
     entries = list(summary.get('tasks') or ())
+    rows = [row for row in rows if row['kind'] == 'iteration']
     last = rows[-1] if rows else {}
-    total = len(config.tasks) * config.loop.iterations
-    done = sum(int(entry.get('iterations') or 0) for entry in entries)
     running = next((e for e in reversed(entries) if e.get('state') == 'running'), None)
-    ahead = config.loop.iterations - int(running['iterations'] or 0) if running else 0
+    learned = running or (entries[-1] if entries else {})
+    took = [int(e.get('iterations') or 0) for e in entries if e is not running]
+    usual = _usual(took, config.loop.iterations)
+    ahead = usual - int(running['iterations'] or 0) if running else 0
+    waiting = max(0, len(config.tasks) - len(entries))
     per_iteration = _seconds_per_iteration(rows)
-    over = state != 'running'
+    over, late = state != 'running', ahead < 0  # late: nobody knows how long
     sampling = _number((last.get('timing') or {}).get('sampling'))
     return Progress(
         suite=Path(config.suite).stem,
         learner=config.learner,
-        task=str(last.get('task', config.tasks[0] if config.tasks else '')),
+        task=str(learned.get('task', config.tasks[0] if config.tasks else '')),
         state=state,
         message='',
         visit=float(last['visit']) if last else 0.0,
         visits=float(max(len(config.tasks), len(entries))),
-        iteration=float(running['iterations'] if running else last.get('iteration', 0)),
-        iterations=float(config.loop.iterations),
+        iteration=float(learned.get('iterations') or 0),
+        iterations=float(config.loop.iterations if running else learned.get('iterations') or 0),
         total_steps=_number(summary.get('steps')),
         steps_per_second=_number(last.get('steps')) / sampling if sampling > 0.0 else NAN,
         wall_seconds=_number((summary.get('seconds') or {}).get('wall')),
-        task_seconds_left=NAN if over else per_iteration * ahead,
-        run_seconds_left=NAN if over else per_iteration * max(total - done, 0),
+        task_seconds_left=NAN if over or late else per_iteration * ahead,
+        run_seconds_left=NAN if over or late else per_iteration * (ahead + waiting * usual),
     )
+
+
+def _usual(took: Sequence[int], asked: int) -> int:
+    """Return the iterations a task probably takes: the median of those after the first one.
+
+    The first may be drawn several times; later ones may end early.
+    """
+    return int(np.median(took[1:])) if len(took) > 1 else asked
 
 
 def _seconds_per_iteration(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -237,7 +251,7 @@ def task_lines(
 ) -> tuple[TaskLine, ...]:
     """Return the state of every task of the sequence."""
     newest = {str(entry['task']): entry for entry in summary.get('tasks') or ()}
-    last = {str(row['task']): row for row in rows}
+    last = {str(row['task']): row for row in rows if row['kind'] == 'iteration'}
     return tuple(
         _task_line(task, newest.get(task), last.get(task), config, has_success(task))
         for task in dict.fromkeys((*config.tasks, *newest))

@@ -1,6 +1,7 @@
 """A MuJoCo model in the browser: its visible shapes as meshes, moved with every frame."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import mujoco
@@ -17,15 +18,32 @@ _SHOWN_GROUPS = 3
 """MuJoCo's viewers hide the groups above by default."""
 _GEOM = mujoco.mjtGeom
 _GOAL_COLOUR, _GOAL_RADIUS = (214, 39, 40), 0.02
+_SEEN = 2e-5
+"""Smallest move that is sent, m, and of a quaternion's numbers; a pixel is about 1 mm."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A body that moves in the frame of the next drawn body towards the root."""
+
+    body: int
+    parent: int
+    handle: Any
 
 
 class SceneView:
-    """Draws one task at a time into a viser scene."""
+    """Draws one task at a time into a viser scene.
+
+    Bodies hang on each other as in the model. So a turning joint is one message to the browsers,
+    whatever hangs on it; each message costs the page's process as much as all kinematics.
+    """
 
     def __init__(self, scene: Any) -> None:
         self._scene = scene
         self._handles: list[Any] = []
-        self._bodies: dict[int, Any] = {}
+        self._parts: list[_Part] = []
+        self._poses = np.zeros((0, 7))
+        """As sent: position and quaternion of each part."""
         self._model: Any = None
         self._data: Any = None
         self._root: Any = None
@@ -61,7 +79,7 @@ class SceneView:
         """Remove everything."""
         for handle in reversed(self._handles):
             handle.remove()
-        self._handles, self._bodies, self._model, self._goal = [], {}, None, None
+        self._handles, self._parts, self._model, self._goal = [], [], None, None
 
     def update(self, state: SceneState, follow: bool) -> None:
         """Move everything to its pose; numbers that do not fit the model are ignored."""
@@ -74,12 +92,12 @@ class SceneView:
         if state.mocap.shape == (model.nmocap, 7) and np.isfinite(state.mocap).all():
             data.mocap_pos[:], data.mocap_quat[:] = state.mocap[:, :3], state.mocap[:, 3:]
         mujoco.mj_kinematics(model, data)
-        for body, handle in self._bodies.items():
-            position, turn = data.xpos[body], data.xquat[body]
-            if not np.array_equal(handle.position, position):
-                handle.position = position.copy()
-            if not np.array_equal(handle.wxyz, turn):
-                handle.wxyz = turn.copy()
+        poses = np.array([_relative(data, part.body, part.parent) for part in self._parts])
+        for i, moved in enumerate(np.abs(poses - self._poses) > _SEEN):
+            if moved[:3].any():
+                self._parts[i].handle.position = self._poses[i, :3] = poses[i, :3]
+            if moved[3:].any():
+                self._parts[i].handle.wxyz = self._poses[i, 3:] = poses[i, 3:]
         if self._moving and follow:  # the world moves, so that every browser sees the body
             x = float(data.xpos[self._followed][0])
             self._root.position = (-x, 0.0, 0.0)
@@ -100,23 +118,12 @@ class SceneView:
                 position=(0.0, 0.0, _floor_height(model)),
             )
         )
+        mujoco.mj_kinematics(model, self._data)
+        names = {0: _ROOT}
         for body in range(model.nbody):
-            shapes = list(_shapes(model, body))
-            if not shapes:
-                continue
-            name = f'{_ROOT}/{body}'
-            self._bodies[body] = self._add(self._scene.add_frame(name, show_axes=False))
-            for i, (vertices, faces, colour, opacity) in enumerate(shapes):
-                self._add(
-                    self._scene.add_mesh_simple(
-                        f'{name}/{i}',
-                        vertices=vertices.astype(np.float32),
-                        faces=faces.astype(np.uint32),
-                        color=colour,
-                        opacity=None if opacity >= 1.0 else opacity,
-                        side='double',
-                    )
-                )
+            if shapes := list(_shapes(model, body)):
+                names[body] = self._add_body(body, names, shapes)
+        self._poses = np.array([_relative(self._data, p.body, p.parent) for p in self._parts])
         if goal.size == 3 and np.isfinite(goal).all():
             self._goal = self._add(
                 self._scene.add_icosphere(
@@ -124,6 +131,30 @@ class SceneView:
                 )
             )
             self._goal.position = goal
+
+    def _add_body(self, body: int, names: Mapping[int, str], shapes: list[Any]) -> str:
+        """Hang a body on the next one towards the root that is drawn; return its name."""
+        model, between, parent = self._model, [], body
+        while parent not in names:
+            between.append(parent)
+            parent = int(model.body_parentid[parent])
+        pose, name = _relative(self._data, body, parent), f'{names[parent]}/{body}'
+        frame = self._scene.add_frame(name, show_axes=False, position=pose[:3], wxyz=pose[3:])
+        self._add(frame)
+        if any(model.body_jntnum[b] or model.body_mocapid[b] >= 0 for b in between):
+            self._parts.append(_Part(body, parent, frame))
+        for i, (vertices, faces, colour, opacity) in enumerate(shapes):
+            self._add(
+                self._scene.add_mesh_simple(
+                    f'{name}/shape_{i}',
+                    vertices=vertices.astype(np.float32),
+                    faces=faces.astype(np.uint32),
+                    color=colour,
+                    opacity=None if opacity >= 1.0 else opacity,
+                    side='double',
+                )
+            )
+        return name
 
     def _add(self, handle: Any) -> Any:
         self._handles.append(handle)
@@ -149,6 +180,16 @@ def arm_state(model: Any, joints: Mapping[str, float], target: Array | None) -> 
         start = int(model.jnt_qposadr[loose[0]])
         positions[start : start + 3] = target
     return SceneState(positions, np.zeros((0, 7)), np.zeros(0), 0.0)
+
+
+def _relative(data: Any, body: int, parent: int) -> Array:
+    """Return position and quaternion of a body in the frame of another. Shape (7,)."""
+    pose = np.empty(7)
+    mujoco.mju_negPose(pose[:3], pose[3:], data.xpos[parent], data.xquat[parent])
+    mujoco.mju_mulPose(
+        pose[:3], pose[3:], pose[:3].copy(), pose[3:].copy(), data.xpos[body], data.xquat[body]
+    )
+    return pose
 
 
 def _fingerprint(suite: str, task: str) -> str:

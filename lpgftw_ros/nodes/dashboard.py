@@ -1,6 +1,7 @@
 """`dashboard`: the page in the browser for a running graph."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 import math
 from pathlib import Path
@@ -34,7 +35,7 @@ from lpgftw_ros.dashboard import (
     TaskLine,
 )
 from lpgftw_ros.dashboard.folder import curves, find_alone, growth, Metrics
-from lpgftw_ros.dashboard.page import Page
+from lpgftw_ros.dashboard.page import give_way, Page
 from lpgftw_ros.dashboard.scene import arm_state
 from lpgftw_ros.deploy.arm.env import load_chain
 from lpgftw_ros.deploy.arm.kinematics import ArmKinematics
@@ -102,9 +103,17 @@ class _Heard:
     def __init__(self) -> None:
         self.message: Any = None
         self.time = -math.inf
+        self._shown: tuple[Any, Any] = (None, None)
 
     def keep(self, message: Any) -> None:
         self.message, self.time = message, time.monotonic()
+
+    def shown(self, make: Callable[[Any], Any]) -> Any:
+        """Return what `make` makes of the message, the same object until the next one comes."""
+        message = self.message
+        if self._shown[0] is not message:
+            self._shown = message, make(message)
+        return self._shown[1]
 
     @property
     def age(self) -> float:
@@ -179,24 +188,15 @@ class GraphSource:
         message = self._pose.message
         if message is None or self._pose.age > STILL:
             return self._arm.frame() if self._arm is not None else None
-        mocap = np.array(message.mocap)
-        state = SceneState(
-            positions=np.array(message.qpos),
-            mocap=mocap.reshape(-1, 7) if mocap.size % 7 == 0 else np.zeros((0, 7)),
-            goal=np.array(message.goal),
-            time=message.time,
-        )
-        return SceneFrame(message.suite, message.key.task, state, message.model)
+        found: SceneFrame = self._pose.shown(_scene_frame)
+        return found
 
     def picture(self) -> Integers | None:
         """Return the last picture, if there is no pose."""
-        message = self._image.message
-        if message is None or message.encoding != 'rgb8' or self._image.age > STILL:
+        if self._image.message is None or self._image.age > STILL:
             return None
-        pixels = np.frombuffer(message.data, np.uint8)
-        if pixels.size != message.height * message.width * 3:
-            return None
-        return pixels.reshape(message.height, message.width, 3)
+        found: Integers | None = self._image.shown(_pixels)
+        return found
 
     def watch_scene(self, watched: bool) -> None:
         """Subscribe to poses only while a browser is open; the executor's thread does it."""
@@ -505,6 +505,24 @@ class ArmWatch:
         return tuple(found)
 
 
+def _scene_frame(message: ScenePose) -> SceneFrame:
+    mocap = np.array(message.mocap)
+    state = SceneState(
+        positions=np.array(message.qpos),
+        mocap=mocap.reshape(-1, 7) if mocap.size % 7 == 0 else np.zeros((0, 7)),
+        goal=np.array(message.goal),
+        time=message.time,
+    )
+    return SceneFrame(message.suite, message.key.task, state, message.model)
+
+
+def _pixels(message: Image) -> Integers | None:
+    pixels = np.frombuffer(message.data, np.uint8)
+    if message.encoding != 'rgb8' or pixels.size != message.height * message.width * 3:
+        return None
+    return pixels.reshape(message.height, message.width, 3)
+
+
 def _level(message: SafetyState) -> str:
     return _LEVELS.get(message.level, 'unknown')
 
@@ -519,6 +537,7 @@ def _alone_curves(folder: Path, has_success: Any) -> tuple[Curve, ...]:
 
 def main() -> None:
     """Run the node."""
+    give_way()
     sys.exit(run([Dashboard]))
 
 

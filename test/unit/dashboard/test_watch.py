@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from lpgftw_ros.dashboard import Answer, ArmView, Snapshot
-from lpgftw_ros.dashboard.folder import FolderSource
+from lpgftw_ros.dashboard.folder import FolderSource, progress
 from lpgftw_ros.dashboard.page import arm, knowledge, learning, Page, tasks
 from lpgftw_ros.deploy.safety.limits import Nearness
 from lpgftw_ros.domains.sampler import Sampler
@@ -55,6 +55,35 @@ def source(run):
     made = FolderSource(run)
     yield made
     made.close()
+
+
+def test_a_run_whose_tasks_end_early_is_told_by_its_iterations_not_by_its_probes():
+    folder = ROOT / 'results' / 'laptop' / 'halfcheetah-gravity' / 'lpg-ftw-adaptive' / 'seed-60'
+    source = FolderSource(folder)
+    try:
+        found = source.snapshot().progress
+    finally:
+        source.close()
+    assert (found.task, found.iteration, found.iterations) == ('gravity-13', 10, 10)
+
+
+def test_the_time_left_is_that_of_later_tasks():
+    config = resolve('halfcheetah-gravity', 'lpg-ftw-adaptive')
+    took = {'gravity-06': 400, 'gravity-15': 10, 'gravity-10': 14, 'gravity-03': 5}
+    tasks = [{'task': task, 'iterations': n} for task, n in took.items()]
+    tasks[-1]['state'] = 'running'
+    rows = [
+        {'kind': kind, 'visit': 3, 'task': task, 'iteration': i, 'timing': {'wall': 2.0 * i}}
+        for i, (kind, task) in enumerate([('iteration', 'gravity-03')] * 5 + [('probe', 'x')])
+    ]
+    summary = {'state': 'running', 'tasks': tasks}
+    found = progress(config, summary, rows, alive=True)
+    assert found.task == 'gravity-03'
+    assert found.task_seconds_left == pytest.approx(2.0 * (12 - 5))
+    waiting = len(config.tasks) - 4
+    assert found.run_seconds_left == pytest.approx(2.0 * (12 - 5 + 12 * waiting))
+    tasks[-1]['iterations'] = 13
+    assert math.isnan(progress(config, summary, rows, alive=True).task_seconds_left)
 
 
 class Broken:
