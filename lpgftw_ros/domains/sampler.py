@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 import hashlib
 import logging
+import math
 import threading
 from types import TracebackType
 from typing import TypeVar
@@ -82,11 +83,20 @@ class Sampler:
             raise InvalidConfig(f'a rollout needs at least one trajectory, got {n}')
         workers = self.workers if self.suite.task(task).traits.threads else 1
         sizes = split(n, workers)
-        starts = [sum(sizes[:part]) for part in range(len(sizes))]
-        return [
-            Rollout(env, env.num_envs, seed, task, first)
-            for env, first in zip(self._rows(task, sizes), starts, strict=True)
-        ]
+        return _rollouts(self._rows(task, sizes, threads=len(sizes) > 1), task, seed)
+
+    def turns(self, task: str, n: int, seed: int) -> list[Rollout]:
+        """Start a rollout of n trajectories in one or two parts, to be stepped in turns."""
+        return _rollouts(self.rows_in_turns(task, n), task, seed)
+
+    def rows_in_turns(self, task: str, n: int) -> list[TaskVectorEnv]:
+        """Return n rows of a task in one or two environments, built at first use.
+
+        With two, all workers step one of them while the other waits for its actions. That pays
+        where a step takes longer than the actions do: in simulators that fill a process.
+        """
+        threads = self.suite.task(task).traits.threads
+        return self._rows(task, (n,) if threads else halves(n, self.workers))
 
     def drive(
         self,
@@ -157,13 +167,14 @@ class Sampler:
             self.replaced += 1
             self.close()
 
-    def _rows(self, task: str, sizes: tuple[int, ...]) -> list[TaskVectorEnv]:
-        """Return environments of these sizes; with several, one thread steps each."""
+    def _rows(
+        self, task: str, sizes: tuple[int, ...], *, threads: bool = False
+    ) -> list[TaskVectorEnv]:
+        """Return environments of these sizes, stepped by all workers or by a thread each."""
         spec, key = self.suite.task(task), (task, sizes)
         if key not in self._envs:
-            alone = len(sizes) == 1
             self._envs[key] = [
-                make_env(spec, n, self._pool) if alone else _single_threaded(spec, n)
+                _single_threaded(spec, n) if threads else make_env(spec, n, self._pool)
                 for n in sizes
             ]
             while len(self._envs) > self._KEPT:
@@ -197,6 +208,15 @@ class Sampler:
         self.close()
 
 
+def _rollouts(envs: Sequence[TaskVectorEnv], task: str, seed: int) -> list[Rollout]:
+    """Start one rollout whose trajectories are spread over environments."""
+    starts = [sum(env.num_envs for env in envs[:part]) for part in range(len(envs))]
+    return [
+        Rollout(env, env.num_envs, seed, task, first)
+        for env, first in zip(envs, starts, strict=True)
+    ]
+
+
 def _single_threaded(task: TaskSpec, n: int) -> TaskVectorEnv:
     """Build n rows that are simulated in the thread that steps them."""
     pool = Workers(1)
@@ -208,6 +228,16 @@ def _single_threaded(task: TaskSpec, n: int) -> TaskVectorEnv:
 def blocks(n: int) -> int:
     """Return how many acting blocks n rows are: a rollout has no more parts than that."""
     return -(-n // ACTING_BLOCK)
+
+
+def halves(n: int, workers: int) -> tuple[int, ...]:
+    """Return two numbers of rows, the first one whole acting blocks for every worker.
+
+    Too few rows for two such parts stay in one.
+    """
+    unit = ACTING_BLOCK * workers
+    first = unit * math.ceil(n / unit / 2)
+    return (first, n - first) if first < n else (n,)
 
 
 def split(n: int, workers: int) -> tuple[int, ...]:

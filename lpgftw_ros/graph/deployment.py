@@ -33,7 +33,7 @@ from lpgftw_ros.graph.parameters import (
     SawyerSimParameters,
     TopicOptions,
 )
-from lpgftw_ros.graph.supervisor import UDP_ONLY_VARIABLE
+from lpgftw_ros.graph.supervisor import PRIORITY_VARIABLE, UDP_ONLY_VARIABLE
 from lpgftw_ros.learning.config import configure, setting
 from lpgftw_ros.resources import data_folder
 from lpgftw_ros.runs.settings import MethodOptions, SuiteOption
@@ -58,6 +58,13 @@ class DeployOptions(
     """Options of the graph around an arm."""
 
     rehearse: bool = setting(False, 'also start a simulated joint-level Sawyer in place of an arm')
+    realtime_priority: int = setting(
+        50,
+        'real-time priority of the guard and of the simulated arm, where the system allows one; '
+        'policy and bridge have one less; 0: none',
+        min=0,
+        max=99,
+    )
 
     def __post_init__(self) -> None:
         """Reject values that no arm can be driven with."""
@@ -110,13 +117,23 @@ def describe_deployment(options: DeployOptions) -> Graph:
             namespace=options.namespace,
             parameters={name: _parameters(name, kind, options) | {'run_id': run_id}},
             respawn=False,
-            environment=environment,
+            environment=environment | {PRIORITY_VARIABLE: str(_priority(name, options))},
             log_levels={name: options.log_level},
             remappings=remappings(options, options.interface, options),
         )
         for name, kind in kinds.items()
     )
     return Graph(run_id, options.namespace, processes, environment)
+
+
+def _priority(name: str, options: DeployOptions) -> int:
+    """Return the real-time priority of a node; learning and looking wait for what moves an arm.
+
+    The simulated arm has the guard's: a real one does not wait for the policy's processor.
+    """
+    if name in ('learner', DASHBOARD):
+        return 0
+    return max(0, options.realtime_priority - (name in ('policy', 'arm_bridge')))
 
 
 def _parameters(name: str, kind: type[NodeParameters], options: DeployOptions) -> dict[str, Any]:

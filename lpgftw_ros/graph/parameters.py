@@ -170,7 +170,7 @@ class BridgeParameters(NodeParameters, SamplingOptions, PacingOptions):
         0.0, 'seconds between pictures of row 0; 0: none', min=0.0, max=3600.0
     )
     pose_rate: float = setting(
-        20.0, 'poses of row 0 per second, while there is a subscriber', min=0.0, max=200.0
+        16.0, 'poses of row 0 per second, while there is a subscriber', min=0.0, max=200.0
     )
 
 

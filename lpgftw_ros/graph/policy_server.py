@@ -15,6 +15,9 @@ from lpgftw_ros.learning.arrays import Array, require_finite
 from lpgftw_ros.learning.policies import Knowledge, PolicySnapshot
 from lpgftw_ros.learning.randomness import ExplorationNoise
 
+PARTS = 2
+"""Parts of a rollout that ask in turns."""
+
 
 class NotYet(LpgftwError):
     """The requested policy has not arrived; asking again later may succeed."""
@@ -40,7 +43,7 @@ class PolicyServer:
         self.active = True
         """False while requests must wait."""
         self._snapshot: tuple[tuple[str, int, int], PolicySnapshot] | None = None
-        self._noise: tuple[tuple[int, int, int], ExplorationNoise] | None = None
+        self._noise: dict[tuple[int, int, int], ExplorationNoise] = {}
         self._lock = threading.Lock()  # policies arrive in one thread and act in another
 
     def set_knowledge(self, knowledge: Knowledge) -> None:
@@ -104,9 +107,11 @@ class PolicyServer:
         """Return the noise of this step of its rollout."""
         rows, seed = len(query.observations), query.key.seed
         key = (seed, query.first, rows)
-        if self._noise is None or self._noise[0] != key:
-            self._noise = (key, ExplorationNoise(seed, rows, act_dim, query.first))
-        return self._noise[1].at(query.step)
+        if key not in self._noise:
+            while len(self._noise) >= PARTS:
+                del self._noise[next(iter(self._noise))]
+            self._noise[key] = ExplorationNoise(seed, rows, act_dim, query.first)
+        return self._noise[key].at(query.step)
 
 
 def _require_fit(policy: TaskPolicy, knowledge: Knowledge) -> None:

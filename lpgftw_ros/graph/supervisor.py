@@ -248,3 +248,7 @@ def transports(rmw: str, environment: Mapping[str, str]) -> dict[str, str]:
     name = 'localhost_udp.xml' if udp_only else 'localhost.xml'
     profile = str(data_folder('config') / name)
     return dict.fromkeys(_PROFILES, profile) | {_RANGE: 'SYSTEM_DEFAULT'}
+
+
+PRIORITY_VARIABLE = 'LPGFTW_REALTIME_PRIORITY'
+"""Set for processes that must not wait for a processor: those around an arm (docs/adr/0014)."""

@@ -12,6 +12,7 @@ from lpgftw_interfaces.srv import LoadTask
 from lpgftw_ros.deploy.arm.env import ArmEnv, ArmStopped
 from lpgftw_ros.deploy.controller import ArmController
 from lpgftw_ros.deploy.observation import ACT_DIM, ArmReward, goal_of, OBS_DIM
+from lpgftw_ros.domains.rollout import Rollout
 from lpgftw_ros.domains.suites import load_suite
 from lpgftw_ros.errors import InvalidConfig, LpgftwError
 from lpgftw_ros.graph.parameters import ArmBridgeParameters
@@ -111,18 +112,18 @@ class ArmBridge(Bridge):
         except ArmStopped as error:
             raise GivenUp(str(error)) from error
 
-    def ask(self, running: RunningRollout, shape: tuple[int, int]) -> Array:
+    def ask(self, running: RunningRollout, part: Rollout) -> Array:
         """Ask for an action; while the arm moves, the guard limits the wait."""
-        self._link.rollout = (running.key, running.rollout.step)
-        self._awaiting = running.rollout.step > 0
+        self._link.rollout = (running.key, part.step)
+        self._awaiting = part.step > 0
         try:
-            return super().ask(running, shape)
+            return super().ask(running, part)
         finally:
             self._awaiting = False
 
-    def advance(self, running: RunningRollout, actions: Array) -> None:
+    def advance(self, part: Rollout, actions: Array) -> None:
         """Step the arm; raise if the guard holds it."""
-        super().advance(running, actions)
+        super().advance(part, actions)
         if held := self._link.problem():
             raise ArmStopped(f'the arm is held: {held}')
 

@@ -6,7 +6,7 @@ rollout runs in the bridge's worker thread; the executor stays free for services
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import math
@@ -221,26 +221,35 @@ class Bridge(LifelongNode, ABC):
 
     def roll_out(self, running: RunningRollout) -> None:
         """Ask the policy node for every step until the rollout is done."""
-        key, n = running.key, running.goal.n_trajectories
-        env = self.environment(key.task, n)
-        rollout = Rollout(env, n, key.seed, key.task)
-        running.parts, shape = (rollout,), (rollout.rows, env.act_dim)
+        running.parts = self.start(running)
         self._lock_step.begin(running)
-        while not rollout.done and not running.stopped.is_set():
-            actions = self.ask(running, shape)
-            started = time.monotonic()
-            self.advance(running, actions)
-            now = time.monotonic()
-            running.step_seconds += now - started
-            self.pace_and_publish(running, now)
+        overlap = len(running.parts) > 1
+        while not running.stopped.is_set() and (left := [p for p in running.parts if not p.done]):
+            for part in left:
+                actions = self.ask(running, part)
+                started = time.monotonic()
+                self.advance(part, actions)
+                now = time.monotonic()
+                running.step_seconds += now - started
+                if overlap and not part.done:
+                    self._lock_step.post(running, part)
+                if part is left[0]:
+                    if overlap:
+                        self.show_pose(running)
+                    self.pace_and_publish(running, now)
 
-    def ask(self, running: RunningRollout, shape: tuple[int, int]) -> Array:
-        """Return the policy's answer to what the rows see now."""
-        return self._lock_step.ask(running, shape)
+    def start(self, running: RunningRollout) -> Sequence[Rollout]:
+        """Start the parts of a rollout."""
+        key, n = running.key, running.goal.n_trajectories
+        return (Rollout(self.environment(key.task, n), n, key.seed, key.task),)
 
-    def advance(self, running: RunningRollout, actions: Array) -> None:
+    def ask(self, running: RunningRollout, part: Rollout) -> Array:
+        """Return the policy's answer to what the rows of a part see now."""
+        return self._lock_step.ask(running, part, lambda: self.show_pose(running))
+
+    def advance(self, part: Rollout, actions: Array) -> None:
         """Take one control step."""
-        running.rollout.advance(actions)
+        part.advance(actions)
 
     def time_ns(self) -> int:
         """Return the stamp of what is published: when it was measured."""
@@ -251,13 +260,16 @@ class Bridge(LifelongNode, ABC):
         if now - running.last_progress > PROGRESS_PERIOD:
             running.last_progress = now
             self.on_progress(running, now)
-        if now >= self._pose_due:
-            self._pose_due = self.on_pose(running, now)
         if factor := self._realtime_factor:
             period = running.rollout.env.control_period / factor
             running.due = max(running.due + period, now - 0.1)
             if running.due > now:
                 running.stopped.wait(running.due - now)
+
+    def show_pose(self, running: RunningRollout) -> None:
+        """Publish the pose if it is time; in the lock-step while the policy node thinks."""
+        if (now := time.monotonic()) >= self._pose_due:
+            self._pose_due = self.on_pose(running, now)
 
     def on_pose(self, running: RunningRollout, now: float) -> float:
         """Publish the pose of row 0 if there is a subscriber; return when to call again."""

@@ -1,4 +1,8 @@
-"""The bridge's side of the lock-step: publish observations, wait for their actions."""
+"""The bridge's side of the lock-step: publish observations, wait for their actions.
+
+A rollout may have two parts that are stepped in turns: while one is stepped, the other's
+observations are with the policy. Each part is in lock-step for itself.
+"""
 
 from collections.abc import Callable, Sequence
 import math
@@ -13,7 +17,7 @@ from lpgftw_interfaces.action import CollectRollouts
 from lpgftw_interfaces.msg import Actions, ErrorCode, Observations, Trajectories
 from lpgftw_ros.domains.rollout import batch_of, Rollout
 from lpgftw_ros.errors import LpgftwError
-from lpgftw_ros.graph.admission import RolloutGoal
+from lpgftw_ros.graph.admission import RolloutGoal, RolloutKey
 from lpgftw_ros.graph.parameters import BridgeParameters
 from lpgftw_ros.learning.arrays import Array, Batch
 from lpgftw_ros.nodes import qos
@@ -27,6 +31,9 @@ from lpgftw_ros.nodes.conversions import (
 )
 from lpgftw_ros.nodes.lifecycle import LifelongNode, RECENT
 from lpgftw_ros.nodes.rollout_client import Mailbox
+
+NO_ANSWER: Array = np.zeros((0, 0))
+"""Stands for an answer that has not come."""
 
 # A running `collect` goal, and its messages.
 
@@ -54,12 +61,10 @@ class RunningRollout:
         self.dropped = 0
         self.now: Callable[[], int] = time.time_ns
         """Time of what is published, on the bridge's clock, ns."""
-        self._message: Observations | None = None
-        self._alive: object = None
 
     @property
     def rollout(self) -> Rollout:
-        """The part that is monitored; the only one if the policy is asked by messages."""
+        """The part that is monitored."""
         return self.parts[0]
 
     def batch(self) -> Batch:
@@ -72,46 +77,15 @@ class RunningRollout:
         if not self.future.done():
             self.future.set_result(problem)
 
-    def observations(self) -> Observations:
-        """Return the message of the current step; one message serves the whole rollout."""
-        rollout = self.rollout
-        message = self._message = self._message or self._first_message()
-        self._stamp(message)
-        message.step, message.first = rollout.step, rollout.first
-        message.data = to_field(rollout.observations)
-        if rollout.alive is not self._alive:
-            self._alive = rollout.alive
-            message.alive = to_mask(rollout.alive)
-        return message
-
-    def _first_message(self) -> Observations:
-        rollout = self.rollout
-        return Observations(
-            key=key_to_msg(self.key), n=rollout.rows, dim=rollout.observations.shape[1]
-        )
-
-    def actions(self, actions: Array) -> Actions:
-        """Return what a co-located policy did as the message it would have sent."""
-        rollout = self.rollout
-        message = Actions(
-            key=key_to_msg(self.key),
-            step=rollout.step,
-            first=rollout.first,
-            n=rollout.rows,
-            dim=actions.shape[1],
-            data=to_field(actions),
-        )
-        return self._stamp(message)
-
     def trajectories(self, batch: Batch) -> Trajectories:
         """Return the finished batch as a message."""
-        message = self._stamp(batch_to_msg(batch))
+        message = self.stamp(batch_to_msg(batch))
         message.key, message.physics = key_to_msg(self.key), self.physics
         message.step_seconds, message.wait_seconds = self.step_seconds, self.wait_seconds
         message.dropped_actions = self.dropped
         return message
 
-    def _stamp(self, message: Any) -> Any:
+    def stamp(self, message: Any) -> Any:
         """Stamp a message with the current time and return it."""
         stamp = message.header.stamp
         stamp.sec, stamp.nanosec = divmod(self.now(), 1_000_000_000)
@@ -142,6 +116,53 @@ class RunningRollout:
         )
 
 
+class Question:
+    """What one part of a rollout sees, and the answer to it. One message serves all steps."""
+
+    def __init__(self, running: RunningRollout, rollout: Rollout) -> None:
+        self.rollout = rollout
+        self.answer: Array = NO_ANSWER
+        self.asked = self.sent = math.inf
+        self._running, self._key = running, key_to_msg(running.key)
+        self._alive: object = None
+        self._message = Observations(
+            key=self._key, n=rollout.rows, dim=rollout.observations.shape[1]
+        )
+
+    @property
+    def place(self) -> tuple[RolloutKey, int, int]:
+        """What an answer has to echo."""
+        return self._running.key, self.rollout.step, self.rollout.first
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and numbers of an answer."""
+        return self.rollout.rows, self.rollout.env.act_dim
+
+    def observations(self) -> Observations:
+        """Return the message of the current step."""
+        rollout, message = self.rollout, self._running.stamp(self._message)
+        message.step, message.first = rollout.step, rollout.first
+        message.data = to_field(rollout.observations)
+        if rollout.alive is not self._alive:
+            self._alive = rollout.alive
+            message.alive = to_mask(rollout.alive)
+        return message
+
+    def actions(self, actions: Array) -> Actions:
+        """Return what a co-located policy did as the message it would have sent."""
+        rollout = self.rollout
+        message = Actions(
+            key=self._key,
+            step=rollout.step,
+            first=rollout.first,
+            n=rollout.rows,
+            dim=actions.shape[1],
+            data=to_field(actions),
+        )
+        return self._running.stamp(message)
+
+
 class GivenUp(LpgftwError):
     """The rollout ended early; the same one may succeed later."""
 
@@ -151,9 +172,10 @@ class LockStep:
 
     def __init__(self, node: LifelongNode, config: BridgeParameters) -> None:
         self._node, self._config = node, config
-        self._observations = node.create_publisher(Observations, 'observations', qos.LOCK_STEP)
-        self._echo = node.create_publisher(Actions, 'actions', qos.LOCK_STEP)
-        self._actions = Mailbox(node, Actions, 'actions', qos.LOCK_STEP)
+        self._observations = node.create_publisher(Observations, 'observations', qos.QUESTIONS)
+        self._echo = node.create_publisher(Actions, 'actions', qos.QUESTIONS)
+        self._actions = Mailbox(node, Actions, 'actions', qos.QUESTIONS)
+        self._questions: dict[int, Question] = {}
         self.dropped = 0
         self._drop_time, self._drop_reason = -RECENT, ''
 
@@ -166,34 +188,57 @@ class LockStep:
 
     def begin(self, running: RunningRollout) -> None:
         """Forget what came before this rollout."""
-        if self._actions.take(0.0) is not None:
+        self._questions = {id(part): Question(running, part) for part in running.parts}
+        while self._actions.take(0.0) is not None:
             self._drop(running, 'an answer nobody waits for')
 
-    def ask(self, running: RunningRollout, shape: tuple[int, int]) -> Array:
-        """Publish the observations, repeatedly if needed, until the answer arrives."""
-        resend, patience = self._config.resend_period, self._config.action_timeout
-        running.asked = sent = time.monotonic()
-        self._observations.publish(running.observations())
-        while not running.stopped.is_set():
-            message = self._actions.take(min(resend, patience))
-            now = time.monotonic()
+    def post(self, running: RunningRollout, rollout: Rollout) -> None:
+        """Publish what a part sees, without waiting for the answer."""
+        question = self._questions[id(rollout)]
+        question.answer, question.asked = NO_ANSWER, time.monotonic()
+        self._send(question)
+        running.asked = min(running.asked, question.asked)
+
+    def _send(self, question: Question) -> None:
+        question.sent = time.monotonic()
+        self._observations.publish(question.observations())
+
+    def ask(
+        self, running: RunningRollout, rollout: Rollout, meanwhile: Callable[[], None]
+    ) -> Array:
+        """Return the answer to what a part sees; publish it first, again and again if needed.
+
+        `meanwhile` is called when it was published here, while the policy node is at it: what
+        others see then costs no step.
+        """
+        question, patience = self._questions[id(rollout)], self._config.action_timeout
+        if math.isinf(question.asked):
+            self.post(running, rollout)
+            meanwhile()
+        began = time.monotonic()
+        while question.answer is NO_ANSWER:
+            if running.stopped.is_set():
+                raise GivenUp('stopped')
+            message = self._actions.take(min(self._config.resend_period, patience))
             if message is not None:
-                actions = self._accepted(running, message, shape)
-                if actions is not None:
-                    running.wait_seconds += now - running.asked
-                    running.asked = math.inf
-                    return actions
-            if now - running.asked > patience:
+                self._note(running, message)
+            if question.answer is not NO_ANSWER:
+                break
+            now = time.monotonic()
+            if now - question.asked > patience:
                 raise GivenUp(f'no answer from the policy node within {patience:g} s')
-            if now - sent >= resend:
-                self._observations.publish(running.observations())
-                sent = now
-        raise GivenUp('stopped')
+            if now - question.sent >= self._config.resend_period:
+                self._send(question)
+        running.wait_seconds += time.monotonic() - began
+        question.asked = math.inf
+        running.asked = min(other.asked for other in self._questions.values())
+        return question.answer
 
     def show(self, running: RunningRollout, actions: Array) -> None:
         """Publish a step for monitoring, without waiting for an answer."""
-        self._observations.publish(running.observations())
-        self._echo.publish(running.actions(actions))
+        question = Question(running, running.rollout)
+        self._observations.publish(question.observations())
+        self._echo.publish(question.actions(actions))
 
     def wake(self) -> None:
         """Wake a waiting `ask`, so that it sees a stopped rollout."""
@@ -205,28 +250,27 @@ class LockStep:
         for publisher in (self._observations, self._echo):
             self._node.destroy_publisher(publisher)
 
-    def _accepted(
-        self, running: RunningRollout, message: Actions, shape: tuple[int, int]
-    ) -> Array | None:
-        """Return the actions of an answer to the current step, None for any other message.
+    def _note(self, running: RunningRollout, message: Actions) -> None:
+        """Keep the answer to an open question, drop any other message.
 
         A refusal raises: asking again would not help.
         """
-        rollout = running.rollout
         if not self._node.is_ours(message.key.run_id, 'actions'):
             self._drop(running, 'an answer of another graph')
-            return None
+            return
         echo = (key_from_msg(message.key), message.step, message.first)
-        if echo != (running.key, rollout.step, rollout.first):
+        for question in self._questions.values():
+            if question.place == echo and math.isfinite(question.asked):
+                break
+        else:
             self._drop(running, 'an answer to another rollout or step')
-            return None
+            return
         if message.refusal:
             raise LpgftwError(f'the policy node refuses: {message.refusal}')
         try:
-            return from_field('actions', message.data, shape)
+            question.answer = from_field('actions', message.data, question.shape)
         except LpgftwError as error:
             self._drop(running, str(error))
-            return None
 
     def _drop(self, running: RunningRollout, why: str) -> None:
         running.dropped += 1

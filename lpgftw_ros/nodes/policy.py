@@ -20,7 +20,7 @@ from lpgftw_ros.graph.admission import (
     Seal,
 )
 from lpgftw_ros.graph.parameters import PolicyParameters
-from lpgftw_ros.graph.policy_server import NotYet, PolicyServer, Query
+from lpgftw_ros.graph.policy_server import NotYet, PARTS, PolicyServer, Query
 from lpgftw_ros.nodes import qos
 from lpgftw_ros.nodes.conversions import (
     from_field,
@@ -49,7 +49,8 @@ class Policy(LifelongNode):
         self.server.active = False
         self.colocated = False
         """True where the bridge of the same process calls `server` itself."""
-        self._waiting: Observations | None = None
+        self._waiting: dict[int, Observations] = {}
+        """Questions without an answer yet, by their first trajectory: of one rollout only."""
         self._waiting_since = 0.0
         self._task_services: TaskServices | None = None
         self._answers = self._refused = 0
@@ -68,9 +69,9 @@ class Policy(LifelongNode):
             self.create_subscription(Knowledge, 'knowledge', self._on_knowledge, how),
             self.create_subscription(TaskPolicy, 'task_policy', self._on_training, how),
         )
-        self._actions = self.create_publisher(Actions, 'actions', qos.LOCK_STEP)
+        self._actions = self.create_publisher(Actions, 'actions', qos.QUESTIONS)
         if not self.colocated:
-            self._observations = Mailbox(self, Observations, 'observations', qos.LOCK_STEP)
+            self._observations = Mailbox(self, Observations, 'observations', qos.QUESTIONS)
             self._closing.clear()
             self._thread = threading.Thread(target=self._serve, daemon=True, name='answers')
             self._thread.start()
@@ -110,7 +111,7 @@ class Policy(LifelongNode):
             'knowledge_version': 0 if knowledge is None else knowledge.version,
             'tasks': 0 if knowledge is None else len(knowledge.tasks),
         }
-        if self._waiting is not None and now - self._waiting_since > self.config.patience:
+        if self._waiting and now - self._waiting_since > self.config.patience:
             level = WARN if knowledge is None else STALE
             return level, f'waiting for the learner: {self._missing}', values
         if now - self._refusal_time < RECENT:
@@ -161,16 +162,24 @@ class Policy(LifelongNode):
             self.finish(1)
 
     def _answer_observations(self) -> None:
-        """Answer the newest observation; wait if its policy is on its way."""
+        """Answer the newest observations; wait if their policy is on its way."""
         answer = Actions()
         while not self._closing.is_set():
             message = self._observations.take(IDLE_PERIOD)
             if message is not None and self.is_ours(message.key.run_id, 'observations'):
-                if self._waiting is None:  # the same question may come again
-                    self._waiting_since = time.monotonic()
-                self._waiting = message
-            if self._waiting is not None:
-                self._answer(self._waiting, answer)
+                self._wait_for(message)
+            for question in list(self._waiting.values()):
+                self._answer(question, answer)
+
+    def _wait_for(self, message: Observations) -> None:
+        """Note a question; it replaces those of another rollout and its own older one."""
+        if any(other.key != message.key for other in self._waiting.values()):
+            self._waiting.clear()
+        if not self._waiting:  # the same question may come again
+            self._waiting_since = time.monotonic()
+        self._waiting[message.first] = message
+        if len(self._waiting) > PARTS:
+            del self._waiting[next(iter(self._waiting))]
 
     def _answer(self, message: Observations, answer: Actions) -> None:
         try:
@@ -186,7 +195,7 @@ class Policy(LifelongNode):
         else:
             answer.refusal = ''
             self._answers += 1
-        self._waiting = None
+        del self._waiting[message.first]
         answer.key, answer.step, answer.first = message.key, message.step, message.first
         stamp = answer.header.stamp
         stamp.sec, stamp.nanosec = divmod(self.get_clock().now().nanoseconds, 1_000_000_000)

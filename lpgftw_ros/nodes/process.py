@@ -20,7 +20,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
 
 from lpgftw_ros.errors import LpgftwError
-from lpgftw_ros.graph.supervisor import SUPERVISED_VARIABLE, transports
+from lpgftw_ros.graph.supervisor import PRIORITY_VARIABLE, SUPERVISED_VARIABLE, transports
 from lpgftw_ros.nodes.lifecycle import LifelongNode
 
 GRACE = 2.5  # s a node may take to end before it is killed
@@ -167,8 +167,27 @@ def relay_logging(node: LifelongNode) -> None:
 
 def follow_environment() -> None:
     """Follow the environment set by the parent process; before `rclpy.init`."""
+    go_first(int(os.environ.pop(PRIORITY_VARIABLE, '0')))
     end_with_parent()
     os.environ.update(transports(get_rmw_implementation_identifier(), os.environ))
+
+
+def go_first(priority: int) -> bool:
+    """Run this thread, and those it starts, before all ordinary ones; 0 asks for nothing.
+
+    Where the system does not allow it, the process goes on as an ordinary one and says so.
+    """
+    if priority == 0:
+        return False
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
+    except (AttributeError, OSError) as error:
+        sys.stderr.write(
+            f'no real-time priority ({error}): on a busy machine the guard may stop the arm; '
+            '`lpgftw doctor` says how to allow it\n'
+        )
+        return False
+    return True
 
 
 def end_with_parent() -> None:

@@ -6,7 +6,12 @@ from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPo
 LOCK_STEP = QoSProfile(
     history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.RELIABLE
 )
-"""Observations and actions: only the newest counts."""
+"""Commands and other words of which only the newest counts."""
+
+QUESTIONS = QoSProfile(
+    history=HistoryPolicy.KEEP_LAST, depth=2, reliability=ReliabilityPolicy.RELIABLE
+)
+"""Observations and actions: one for each of the two parts a rollout may have."""
 
 BATCHES = QoSProfile(
     history=HistoryPolicy.KEEP_LAST, depth=2, reliability=ReliabilityPolicy.RELIABLE

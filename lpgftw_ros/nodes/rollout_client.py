@@ -264,6 +264,10 @@ class Mailbox:
     def take(self, timeout: float) -> Any:
         """Return the next message; None after the time-out or when woken."""
         subscription, bell = self._subscription.handle, self._bell.handle
+        if not timeout:
+            with subscription:
+                taken = subscription.take_message(self._kind, False)
+            return None if taken is None else taken[0]
         with subscription, bell:
             wait_set = self._wait_set
             wait_set.clear_entities()

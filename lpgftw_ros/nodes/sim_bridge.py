@@ -1,5 +1,6 @@
 """`sim_bridge`: own the parallel environments of the active task."""
 
+from collections.abc import Sequence
 import math
 import sys
 import time
@@ -14,6 +15,7 @@ from std_srvs.srv import Trigger
 from lpgftw_interfaces.msg import ScenePose
 from lpgftw_interfaces.srv import LoadTask
 from lpgftw_ros.domains.rendering import Painter
+from lpgftw_ros.domains.rollout import Rollout
 from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.domains.vector_env import TaskVectorEnv
 from lpgftw_ros.errors import LpgftwError
@@ -124,8 +126,15 @@ class SimBridge(Bridge):
 
     def environment(self, task: str, n: int) -> TaskVectorEnv:
         """Return n rows of a task, built at first use."""
-        require_batch('n_trajectories', self._sampler.suite.task(task), n)
         return self._sampler.env(task, min(n, MOST_ROWS))
+
+    def start(self, running: RunningRollout) -> Sequence[Rollout]:
+        """Start a rollout, in two parts where steps take long; too many rows come in waves."""
+        key, n = running.key, running.goal.n_trajectories
+        require_batch('n_trajectories', self._sampler.suite.task(key.task), n)
+        if n > MOST_ROWS:
+            return super().start(running)
+        return self._sampler.turns(key.task, n, key.seed)
 
     def roll_out(self, running: RunningRollout) -> None:
         """Run a rollout; if a worker hangs or dies in it, again from its start with new ones."""
@@ -174,6 +183,7 @@ class SimBridge(Bridge):
         if now - running.shown > SHOW_PERIOD:
             running.shown = now
             self._lock_step.show(running, actions)
+        self.show_pose(running)
         self.pace_and_publish(running, now)
 
     def pace_and_publish(self, running: RunningRollout, now: float) -> None:
@@ -258,7 +268,7 @@ class SimBridge(Bridge):
         if isinstance(env, LpgftwError):
             return refuse(response, env)
         response.success, response.message = True, f'{request.task} is loaded'
-        response.n, response.horizon = env.num_envs, env.horizon
+        response.n, response.horizon = request.n or 1, env.horizon
         response.obs_dim, response.act_dim = env.obs_dim, env.act_dim
         response.deterministic_resets = env.deterministic_resets
         return response
@@ -266,7 +276,10 @@ class SimBridge(Bridge):
     def _load_rows(self, task: str, n: int, loaded: Future) -> None:
         outcome: TaskVectorEnv | LpgftwError
         try:
-            outcome = self._sampler.env(task, n)
+            if self.policy_server is None:
+                outcome = self._sampler.rows_in_turns(task, n)[0]
+            else:
+                outcome = self._sampler.env(task, n)
         except LpgftwError as error:
             outcome = error
         self.executor.create_task(lambda: loaded.set_result(outcome))

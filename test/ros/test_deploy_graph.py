@@ -1,5 +1,6 @@
 """Policy, bridge, guard and a joint-level arm over real DDS, from refusals to a crash."""
 
+import os
 from pathlib import Path
 import signal
 import time
@@ -68,6 +69,23 @@ def test_no_process_can_be_held_up_by_shared_memory(cell):
     cell.watch(1.0)
     for name, process in cell.processes.items():
         assert 'shm' not in middleware(process), name
+
+
+def test_every_thread_of_the_guard_goes_first_where_the_system_allows_it(cell):
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        wanted = {'safety_guard': {50}, 'arm_bridge': {49}, 'policy': {49}, 'sawyer_sim': {50}}
+    except PermissionError:
+        wanted = {name: {0} for name in cell.processes}
+    for name, process in cell.processes.items():
+        assert cell.until(lambda p=process: 'udp' in middleware(p), 60.0), name
+        threads = Path(f'/proc/{process.pid}/task').iterdir()
+        found = {
+            (each / 'comm').read_text().strip(): os.sched_getparam(int(each.name)).sched_priority
+            for each in threads
+        }
+        assert set(found.values()) == wanted[name], (name, found)
 
 
 def test_a_guard_beside_a_second_writer_is_refused(cell):

@@ -2,7 +2,8 @@
 
 Ten episodes undisturbed must not latch the guard. Ten more while `ros2` commands join list each
 latch with the age of the input it names and what the machine did to the nodes just before. With
-LPGFTW_TRANSCRIPT=FILE the list is written there.
+LPGFTW_TRANSCRIPT=FILE the list is written there; with LPGFTW_POLICY=FILE the arm is driven by that
+exported policy of `reach` instead of one written by hand.
 """
 
 import os
@@ -20,8 +21,9 @@ SPACE = '/rehearsed'
 EPISODES = int(os.environ.get('LPGFTW_EPISODES', '10'))
 JOINING = 20
 NODES = ('safety_guard', 'arm_bridge', 'sawyer_sim', 'policy')
-LOOK = 0.02  # s between two looks at the scheduler
+LOOK = 0.05  # s between two looks at the kernel's accounts
 BEFORE = 1.0  # s before a latch that are looked at
+TICKS = os.sysconf('SC_CLK_TCK')
 COMMANDS = (
     'ros2 node list',
     'ros2 topic list',
@@ -31,8 +33,12 @@ COMMANDS = (
 )
 
 
-class Delays:
-    """How long the nodes waited for a processor, from the kernel's own account."""
+class Machine:
+    """What the machine did to the nodes, from the kernel's own accounts.
+
+    For each thread the time it waited for a processor, beside it what all other processes used of
+    the processors and what was stolen from this virtual machine.
+    """
 
     def __init__(self, launch):
         self._pids = {}
@@ -49,24 +55,52 @@ class Delays:
     def _watch(self):
         while not self._end.wait(LOOK):
             waited = {node: self._waited(pid) for node, pid in self._pids.items()}
-            self._seen = [*self._seen[-500:], (time.time(), waited)]
+            used = sum(self._used(pid) for pid in self._pids.values())
+            busy, stolen = self._busy_and_stolen()
+            now = {'waited': waited, 'others': busy - used, 'stolen': stolen}
+            self._seen = [*self._seen[-200:], (time.time(), now)]
 
     @staticmethod
     def _waited(pid):
-        total = 0
+        found = {}
         for path in Path(f'/proc/{pid}/task').glob('*/schedstat'):
             try:
-                total += int(path.read_text().split()[1])
+                found[path.parent.name] = int(path.read_text().split()[1]) / 1e9
             except (OSError, IndexError):
                 continue
-        return total / 1e9
+        return found
+
+    @staticmethod
+    def _used(pid):
+        try:
+            words = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+        except OSError:
+            return 0.0
+        return (int(words[11]) + int(words[12])) / TICKS
+
+    @staticmethod
+    def _busy_and_stolen():
+        words = Path('/proc/stat').read_text().split('\n', 1)[0].split()[1:]
+        user, nice, system, _, _, interrupt, soft, stolen = (int(word) for word in words[:8])
+        return (user + nice + system + interrupt + soft) / TICKS, stolen / TICKS
 
     def before(self, moment):
-        """Return the seconds each node waited in the second before a moment."""
-        inside = [waited for when, waited in self._seen if moment - BEFORE <= when <= moment]
+        """Tell what happened in the second before a moment."""
+        inside = [now for when, now in self._seen if moment - BEFORE <= when <= moment]
         if len(inside) < 2:
-            return {}
-        return {node: inside[-1][node] - inside[0][node] for node in self._pids}
+            return ''
+        first, last = inside[0], inside[-1]
+        waits = []
+        for node, threads in last['waited'].items():
+            grown = [s - first['waited'][node].get(name, 0.0) for name, s in threads.items()]
+            waits.append(
+                f'{node} {1e3 * sum(grown):.0f} ms ({1e3 * max(grown):.0f} in one thread)'
+            )
+        others, stolen = (1e3 * (last[what] - first[what]) for what in ('others', 'stolen'))
+        return (
+            f'waited for a processor in the second before: {", ".join(waits)}; '
+            f'other processes used {others:.0f} ms, stolen {stolen:.0f} ms'
+        )
 
     def close(self):
         self._end.set()
@@ -82,7 +116,7 @@ class Rehearsal:
             f'ros2 launch lpgftw_ros deploy.launch.py rehearse:=true namespace:={SPACE} '
             f'policy_file:={policy} reward:=reach joint_noise:=0.0016 object_noise:=0.001'
         )
-        self.states = self.delays = None
+        self.states = self.machine = None
         self.latches = []
         self._read = 0
 
@@ -92,7 +126,7 @@ class Rehearsal:
         self.set('safety_guard', 'configure')
         self.set('arm_bridge', 'configure')
         self.states = self.shell.start(f'ros2 topic echo {SPACE}/safety_state')
-        self.delays = Delays(self.launch)
+        self.machine = Machine(self.launch)
         self.set('safety_guard', 'activate')
         self.set('arm_bridge', 'activate')
         self.call('arm_bridge/run')
@@ -133,7 +167,7 @@ class Rehearsal:
             since = re.search(r'since:\n  sec: (\d+)\n  nanosec: (\d+)', text)
             moment = int(since[1]) + int(since[2]) / 1e9
             if told['level'] == '3' and moment not in [latch[0] for latch in self.latches]:
-                self.latches.append((moment, told, self.delays.before(moment)))
+                self.latches.append((moment, told, self.machine.before(moment)))
                 found.append(told)
         return found
 
@@ -154,24 +188,21 @@ class Rehearsal:
 
     def report(self, title):
         lines = [f'# {title}: {self.episodes} episodes, {len(self.latches)} latches']
-        for _, told, waited in self.latches:
-            delays = ', '.join(f'{node} {1e3 * s:.0f} ms' for node, s in waited.items())
-            lines.append(
-                f'  {told["code"]}: {told["value"]} {told["unit"]} (limit {told["limit"]}); '
-                f'waited for a processor in the second before: {delays}'
-            )
+        for _, told, machine in self.latches:
+            age = f'{told["value"]} {told["unit"]} (limit {told["limit"]})'
+            lines.append(f'  {told["code"]}: {age}; {machine}')
         record('\n'.join(lines) + '\n')
         return '\n'.join(lines)
 
     def close(self):
-        if self.delays:
-            self.delays.close()
+        if self.machine:
+            self.machine.close()
             self.states.interrupt()
         assert self.launch.interrupt() == 0, self.launch.output[-3000:]
 
 
-@pytest.fixture
-def rehearsal(tmp_path):
+def simple_policy(path):
+    """Write a policy that moves the hand to the goal; nothing was learned."""
     import numpy as np
 
     from lpgftw_ros.deploy.export import export_policy, save_policy
@@ -182,8 +213,14 @@ def rehearsal(tmp_path):
     moves = np.hstack([-10.0 * np.eye(3), np.zeros((3, 3)), 10.0 * goal])
     theta = np.vstack([moves, [0, 0, 0, 0, 0, 0, -1.0]]).ravel()
     policy = PolicySnapshot(PolicySpec(6, 4), theta, np.zeros(0), np.full(4, -3.0))
-    save_policy(export_policy(policy, 'reach', ControlSettings(), {}), tmp_path / 'reach.policy')
-    rehearsal = Rehearsal(tmp_path, tmp_path / 'reach.policy')
+    save_policy(export_policy(policy, 'reach', ControlSettings(), {}), path)
+    return path
+
+
+@pytest.fixture
+def rehearsal(tmp_path):
+    exported = os.environ.get('LPGFTW_POLICY')
+    rehearsal = Rehearsal(tmp_path, exported or simple_policy(tmp_path / 'reach.policy'))
     try:
         rehearsal.begin()
         yield rehearsal
@@ -212,6 +249,6 @@ def test_each_latch_beside_joining_commands_is_accounted_for(rehearsal):
     joining.join(PATIENCE * 2)
     print(rehearsal.report(f'{JOINING} joining commands'))
     assert done == [0] * JOINING
-    for moment, told, waited in rehearsal.latches:
+    for moment, told, machine in rehearsal.latches:
         assert told['code'].startswith(('stale', 'tracking', 'clock')), told
-        assert waited, moment
+        assert machine, moment

@@ -50,9 +50,13 @@ def graph(tmp_path_factory):
     """The graph of the README, until the last command has been run."""
     shell = Shell(tmp_path_factory.mktemp('user'))
     launch = shell.start(GRAPH)
-    assert launch.until('iteration 1', 2.0 * PATIENCE), launch.output
-    yield shell
-    code = launch.interrupt()
+    try:
+        assert launch.until('iteration 1', 2.0 * PATIENCE), launch.output
+        # the first ros2 command starts a daemon, which answers before it has found anything
+        assert launch.until(lambda: shell.start('ros2 node list').until('/lifelong/learner', 10.0))
+        yield shell
+    finally:
+        code = launch.interrupt()
     record(f'$ {GRAPH}\n{launch.output[-3000:].rstrip()}\n[rc {code} after Ctrl-C]\n')
     assert code == 0
 

@@ -17,6 +17,7 @@ from lpgftw_ros.graph.deployment import (
     require_files,
 )
 from lpgftw_ros.graph.parameters import LearnerParameters
+from lpgftw_ros.graph.supervisor import PRIORITY_VARIABLE
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 from lpgftw_ros.resources import data_folder
 
@@ -45,6 +46,16 @@ def test_nothing_that_can_move_an_arm_starts_or_restarts_by_itself():
 def test_a_rehearsal_has_an_arm_of_its_own():
     names = [p.executable for p in graph(rehearse=True, policy_file='p').processes]
     assert names == ['policy', 'arm_bridge', 'safety_guard', 'sawyer_sim']
+
+
+def test_the_guard_goes_first_and_learning_waits():
+    options = {'rehearse': True, 'reward': 'reach', 'realtime_priority': 40}
+    priorities = {
+        p.executable: p.environment[PRIORITY_VARIABLE] for p in graph(**options).processes
+    }
+    first = dict.fromkeys(('safety_guard', 'sawyer_sim'), '40')
+    second = dict.fromkeys(('policy', 'arm_bridge'), '39')
+    assert priorities == {**first, **second, 'learner': '0'}
 
 
 def test_a_real_arm_has_no_simulated_one():

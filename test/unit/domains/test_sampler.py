@@ -3,17 +3,19 @@
 from pathlib import Path
 import subprocess
 import sys
+import time
 
 import gymnasium
 import numpy as np
 import pytest
 
 from lpgftw_ros.domains import env_id, register_all
-from lpgftw_ros.domains.rollout import collect, Rollout
-from lpgftw_ros.domains.sampler import Sampler, task_fingerprint
+from lpgftw_ros.domains.rollout import batch_of, collect, Rollout
+from lpgftw_ros.domains.sampler import halves, Sampler, task_fingerprint
 from lpgftw_ros.domains.suites import load_suite, Suite, suite_names, TaskSpec
 from lpgftw_ros.errors import InvalidConfig, SimulationFailed, UnknownName, WrongShape
 from lpgftw_ros.learning.policies import ACTING_BLOCK, PolicySnapshot, PolicySpec
+from lpgftw_ros.learning.randomness import ExplorationNoise
 
 
 def policy_for(env, log_std=0.0, hidden=()):
@@ -60,6 +62,40 @@ def test_a_rollout_is_split_between_workers_in_blocks(n, workers, sizes):
         parts = sampler.rollouts('only', n, seed=0)
     assert tuple(part.rows for part in parts) == sizes
     assert all(part.first % ACTING_BLOCK == 0 for part in parts)
+
+
+@pytest.mark.parametrize(
+    ('n', 'workers', 'sizes'),
+    [
+        (50, 2, (30, 20)),
+        (50, 1, (25, 25)),
+        (20, 2, (10, 10)),
+        (23, 2, (20, 3)),
+        (10, 2, (10,)),
+        (1, 2, (1,)),
+    ],
+)
+def test_two_parts_in_turns_keep_all_workers_busy(n, workers, sizes):
+    assert halves(n, workers) == sizes
+
+
+def test_parts_in_turns_have_the_bytes_of_one():
+    with Sampler(suite_of(id='Hopper-v5'), 2) as sampler:
+        policy = policy_for(sampler.env('only', 1))
+        expected = arrays(sampler.collect('only', policy, 23, seed=3))
+        parts = sampler.turns('only', 23, seed=3)
+        assert [part.rows for part in parts] == [20, 3]
+        noise = [ExplorationNoise(3, part.rows, 3, part.first) for part in parts]
+        while not all(part.done for part in parts):
+            for part, own in zip(parts, noise, strict=True):
+                if not part.done:
+                    part.advance(policy.act(part.observations, own.at(part.step)))
+        assert arrays(batch_of(parts)) == expected
+
+
+def test_bodies_are_asked_for_in_one_part():
+    with Sampler(body_suite('hopper', 2), 2) as sampler:
+        assert len(sampler.turns('only', 50, seed=0)) == 1
 
 
 def test_one_failed_part_ends_the_others_and_says_why():
@@ -154,6 +190,9 @@ def test_closing_ends_all_threads():
     with Sampler('halfcheetah-gravity', 3) as sampler:
         sampler.env('gravity-00', 2).reset(seed=0)
         assert len(list(threads.iterdir())) == before + 3
+    end = time.monotonic() + 10  # the kernel lists a joined thread for a moment longer
+    while len(list(threads.iterdir())) > before and time.monotonic() < end:
+        time.sleep(0.01)
     assert len(list(threads.iterdir())) == before
 
 

@@ -57,6 +57,16 @@ def test_noise_is_that_of_the_rollout_whatever_was_asked_before():
         np.testing.assert_array_equal(actual, expected[step])
 
 
+def test_two_parts_that_ask_in_turns_have_the_noise_of_their_trajectories():
+    one = server()
+    noise = {first: ExplorationNoise(7, 4, 2, first) for first in (0, 30)}
+    for step, first in ((0, 0), (0, 30), (1, 0), (1, 30)):
+        expected = one.knowledge.policy('a').act(OBS, noise[first].at(step))
+        actual = one.act(query(explore=True, first=first, step=step))
+        np.testing.assert_array_equal(actual, expected)
+    assert len(one._noise) == 2
+
+
 def test_a_restarted_server_answers_a_later_step_with_the_same_noise():
     one, other = server(), PolicyServer()
     other.set_knowledge(one.knowledge)
