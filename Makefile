@@ -45,10 +45,10 @@ type: setup ## mypy, strict for the library layers
 imports: setup
 	@report=$$($(BIN)/lint-imports 2>&1) || { echo "$$report"; exit 1; }
 
+# What waits for processes and threads can fail because the machine was busy: a failed test is run once more, alone, and both runs are printed.
 unit: setup ## tests without ROS
-	@$(BIN)/python -m pytest -n 2 --dist loadfile test/unit test/lint test/docs
+	@$(call once_more,-n 2 --dist loadfile test/unit test/lint test/docs,test/unit test/lint test/docs)
 
-# What keeps real time can fail because the machine was busy: a failed test is run once more, alone, and both runs are printed.
 test-ros: setup ## tests with real processes over real DDS
 	@$(call once_more,-n 2 --dist loadfile -m "not alone" test/ros,-m "not alone" test/ros)
 	@$(call once_more,-m alone test/ros,-m alone test/ros)

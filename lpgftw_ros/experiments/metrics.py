@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from lpgftw_ros.experiments.run_data import Iteration, RunData, Score, TaskResult
+from lpgftw_ros.experiments.run_data import Iteration, RunData, Sampling, Score, TaskResult
 from lpgftw_ros.learning.arrays import Array
-from lpgftw_ros.runs.stages import FINAL, STAGES, TUNE, UPDATE
+from lpgftw_ros.runs.stages import FINAL, STAGES, TUNE, TUNE_STOCHASTIC, UPDATE
 
 SPEED_LEVEL = 0.9
 """Share of STL's improvement that `speed_up` waits for."""
@@ -114,14 +114,56 @@ def area(values: Array, steps: Array, budget: float = math.inf, level: float = m
 def lifetime_area(run: RunData, budget: float) -> float:
     """Return the mean return over `budget` steps of a whole run, NaN before its first tune.
 
-    Every iteration counts with its steps, those of dropped draws too. Probes, and what is left of
-    the budget, count with the mean tune return. A run that costs more is held to its own steps.
+    Every batch counts with its steps and its return: dropped draws, probes and updates too. What
+    is left of the budget counts with the level the tasks are held at. A run that costs more is
+    held to its own steps.
     """
-    tune = stage_score(run, TUNE)
-    if tune is None:
+    levels = [level.mean_return for result in run.tasks if (level := held(run, result))]
+    if not levels:
         return math.nan
-    values, _, steps = _columns(run.iterations)
-    return area(values, steps, max(budget, float(run.steps)), tune.mean_return)
+    values, _, steps = _columns(run.samplings)
+    return area(values, steps, max(budget, float(run.steps)), float(np.mean(levels)))
+
+
+def held(run: RunData, result: TaskResult) -> Score | None:
+    """Return what a visit that ended early counts with from then on; None while it runs.
+
+    The tuned policy with exploration, as everywhere on the curve.
+    """
+    if TUNE not in result.scores:
+        return None
+    if TUNE_STOCHASTIC in result.scores:
+        return result.scores[TUNE_STOCHASTIC]
+    returns, wins, _ = _columns(run.rows(result.visit))
+    if not len(returns):
+        return result.scores[TUNE]
+    tail = max(1, round(TAIL_SHARE * len(returns)))
+    return Score(float(np.mean(returns[-tail:])), float(np.mean(wins[-tail:])))
+
+
+def ahead_for_good(run: RunData, alone: RunData) -> float:
+    """Return the steps after which a run has earned more per step than STL ever since.
+
+    Infinite if it has not at the end of the shorter one.
+    """
+    ours, theirs = (_columns(one.samplings) for one in (run, alone))
+    ends, ends_alone = np.cumsum(ours[2]), np.cumsum(theirs[2])
+    if not len(ends) or not len(ends_alone):
+        return math.nan
+    grid = np.union1d(ends, ends_alone)
+    grid = grid[grid <= min(ends[-1], ends_alone[-1])]
+    lead = _earned(ours, grid) - _earned(theirs, grid)
+    behind = np.flatnonzero(lead <= 0.0)
+    if not len(behind):
+        return float(grid[0])
+    return float(grid[behind[-1] + 1]) if behind[-1] + 1 < len(grid) else math.inf
+
+
+def _earned(columns: tuple[Array, Array, Array], at: Array) -> Array:
+    """Return what a run had earned in sum, return times steps, after these steps."""
+    values, _, steps = columns
+    ends = np.concatenate(([0.0], np.cumsum(steps)))
+    return np.asarray(np.interp(at, ends, np.concatenate(([0.0], np.cumsum(values * steps)))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,26 +189,26 @@ class TaskTransfer:
 def transfers(run: RunData, alone: RunData, first: int | None = None) -> tuple[TaskTransfer, ...]:
     """Compare each first visit with the same task in an STL run, over the steps STL took.
 
-    `first` restricts this to STL's first iterations. A visit that ended early holds its tune
-    score; one that still runs is compared over the iterations both have.
+    `first` restricts this to STL's first iterations. A visit that ended early is `held`; one that
+    still runs is compared over the iterations both have.
     """
     visits_alone = first_visits(alone.tasks)
-    tunes = {result.visit: result.scores.get(TUNE) for result in run.tasks}
+    ends = {result.visit: held(run, result) for result in run.tasks}
     found = []
     for position, (task, visit) in enumerate(first_visits(run.tasks).items()):
         if task not in visits_alone:
             continue
         rows, rows_alone = run.rows(visit), alone.rows(visits_alone[task])[:first]
-        tune = tunes[visit]
-        if tune is None:
+        end = ends[visit]
+        if end is None:
             rows_alone = rows_alone[: len(rows)]
         if not rows or not rows_alone:
             continue
-        returns, wins, steps = _columns(rows)
+        returns, wins, steps = _columns(run.course(visit))
         base, base_wins, base_steps = _columns(rows_alone)
         budget = float(np.sum(base_steps))
-        level = math.nan if tune is None else tune.mean_return
-        solved = math.nan if tune is None else tune.success or 0.0
+        level = math.nan if end is None else end.mean_return
+        solved = math.nan if end is None else end.success or 0.0
         mean, mean_alone = area(returns, steps, budget, level), area(base, base_steps)
         won, won_alone = area(wins, steps, budget, solved), area(base_wins, base_steps)
         found.append(
@@ -178,14 +220,14 @@ def transfers(run: RunData, alone: RunData, first: int | None = None) -> tuple[T
                 forward=ratio(mean - mean_alone, abs(mean_alone)),
                 forward_success=ratio(won - won_alone, 1.0 - won_alone),
                 speed_up=speed_up(returns, steps, base, base_steps),
-                half=_first_half(wins),
+                half=_first_half(_columns(rows)[1]),
                 half_alone=_first_half(base_wins),
             )
         )
     return tuple(found)
 
 
-def _columns(rows: Sequence[Iteration]) -> tuple[Array, Array, Array]:
+def _columns(rows: Sequence[Iteration] | Sequence[Sampling]) -> tuple[Array, Array, Array]:
     """Return returns, success and steps of the rows."""
     table = np.array([(row.return_mean, row.success, row.steps) for row in rows], dtype=float)
     returns, wins, steps = table.reshape(len(rows), 3).T

@@ -15,8 +15,8 @@ import numpy as np
 
 from lpgftw_ros.experiments.explain import column_use
 from lpgftw_ros.experiments.groups import display_name, NAMES, SuiteRuns
-from lpgftw_ros.experiments.metrics import first_visits
-from lpgftw_ros.experiments.run_data import Coefficients, CrossReturns, Iteration, RunData
+from lpgftw_ros.experiments.metrics import first_visits, held
+from lpgftw_ros.experiments.run_data import Coefficients, CrossReturns, RunData
 from lpgftw_ros.experiments.tables import named, published, PUBLISHED_STAGE
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.runs.stages import TUNE, UPDATE
@@ -273,12 +273,14 @@ def _common_tasks(
     return found
 
 
-def band(runs: Sequence[RunData], tasks: Mapping[int, tuple[str, ...]], field: str) -> Band | None:
-    """Average a field of the iterations over tasks, then over seeds."""
+def band(
+    runs: Sequence[RunData], tasks: Mapping[int, tuple[str, ...]], field: str, length: int
+) -> Band | None:
+    """Average a field of the first iterations over tasks, then over seeds."""
     per_seed = [
-        (curves, _curves(run, tasks.get(run.seed, ()), 'steps'))
+        (curves, _curves(run, tasks.get(run.seed, ()), 'steps', length))
         for run in runs
-        if len(curves := _curves(run, tasks.get(run.seed, ()), field))
+        if len(curves := _curves(run, tasks.get(run.seed, ()), field, length))
     ]
     if not per_seed:
         return None
@@ -295,14 +297,32 @@ def band(runs: Sequence[RunData], tasks: Mapping[int, tuple[str, ...]], field: s
     )
 
 
-def _curves(run: RunData, tasks: Sequence[str], field: str) -> Array:
+def longest(runs: Sequence[RunData], tasks: Mapping[int, tuple[str, ...]]) -> int:
+    """Return the iterations of the longest visit."""
+    found = [
+        len(run.rows(visit))
+        for run in runs
+        for task, visit in first_visits(run.tasks).items()
+        if task in tasks.get(run.seed, ())
+    ]
+    return max(found, default=0)
+
+
+def _curves(run: RunData, tasks: Sequence[str], field: str, length: int) -> Array:
+    """Return the curves of tasks, as long as the shortest; ended ones hold what they reached."""
+    results = {result.visit: result for result in run.tasks}
     visits = first_visits(run.tasks)
-    rows: list[tuple[Iteration, ...]] = [run.rows(visits[t]) for t in tasks if t in visits]
-    rows = [curve for curve in rows if curve]
-    if not rows:
-        return np.empty((0, 0))
-    length = min(len(curve) for curve in rows)
-    return np.array([[getattr(row, field) for row in curve[:length]] for curve in rows])
+    curves = []
+    for task in tasks:
+        if task not in visits or not (rows := run.rows(visits[task])):
+            continue
+        curve = [getattr(row, field) for row in rows[:length]]
+        if (end := held(run, results[visits[task]])) is not None:
+            level = {'return_mean': end.mean_return, 'success': end.success or 0.0}
+            curve += [level.get(field, curve[-1])] * (length - len(curve))
+        curves.append(curve)
+    shortest = min(map(len, curves), default=0)
+    return np.array([curve[:shortest] for curve in curves]).reshape(len(curves), shortest)
 
 
 def plot_curves(group: SuiteRuns, folder: Path) -> tuple[Path, ...]:
@@ -345,8 +365,9 @@ def _draw(
 ) -> list[Band]:
     """Draw one panel; return the bands in it."""
     looks, drawn = lines(list(methods)), []
+    lengths = [n for runs in methods.values() if (n := longest(runs, tasks))]
     for label, runs in methods.items():
-        found = band(runs, tasks, field)
+        found = band(runs, tasks, field, min(lengths, default=0))
         if found is None:
             continue
         drawn.append(found)

@@ -5,8 +5,8 @@ come from the checkpoints, or from a file of their own in a copy. The returns of
 other's tasks are measured on request and kept in the run folder.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 import json
 from pathlib import Path
 import shutil
@@ -73,6 +73,22 @@ class Iteration:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """One batch of a run, whatever it was for."""
+
+    visit: int
+    purpose: str
+    """'iteration', 'update', or what a probe was made for: 'start', 'guard' and others."""
+    return_mean: float
+    success: float
+    steps: int
+
+
+LEARNING = ('start', 'iteration')
+"""Batches that belong to the learning curve of a visit: measured starts and iterations."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunData:
     """Everything a report needs to know about one run."""
 
@@ -85,6 +101,8 @@ class RunData:
     finished: bool
     tasks: tuple[TaskResult, ...]
     iterations: tuple[Iteration, ...]
+    samplings: tuple[Sampling, ...]
+    """Every batch in the order it was taken."""
     matrix: Array | None
     """Return of task j after visit i, NaN where not measured. Shape (visits, tasks)."""
     steps: int
@@ -98,6 +116,25 @@ class RunData:
         """Return the training iterations of one visit."""
         return tuple(row for row in self.iterations if row.visit == visit)
 
+    def course(self, visit: int) -> tuple[Sampling, ...]:
+        """Return the batches of the learning curve of one visit, measured starts included."""
+        return tuple(s for s in self.samplings if s.visit == visit and s.purpose in LEARNING)
+
+    def only(self, tasks: Collection[str]) -> 'RunData':
+        """Return this run as if it had met no other tasks."""
+        kept = tuple(result for result in self.tasks if result.task in tasks)
+        visits = {result.visit for result in kept}
+        if len(kept) == len(self.tasks):
+            return self
+        samplings = tuple(s for s in self.samplings if s.visit in visits)
+        return replace(
+            self,
+            tasks=kept,
+            iterations=tuple(row for row in self.iterations if row.visit in visits),
+            samplings=samplings,
+            steps=sum(s.steps for s in samplings),
+        )
+
     def curve(self, visit: int) -> Array:
         """Return the mean training return per iteration of one visit."""
         return np.array([row.return_mean for row in self.rows(visit)], dtype=float)
@@ -107,6 +144,7 @@ def read_run(path: Path) -> RunData:
     """Read one run folder."""
     summary = read_summary(path)
     try:
+        rows = tuple(read_rows(path))
         return RunData(
             path=path,
             suite=Path(str(summary['suite'])).stem,
@@ -115,7 +153,8 @@ def read_run(path: Path) -> RunData:
             seed=int(summary['seed']),
             finished=summary['state'] == 'finished',
             tasks=_task_results(summary),
-            iterations=tuple(_iteration(r) for r in read_rows(path) if r['kind'] == 'iteration'),
+            iterations=tuple(_iteration(row) for row in rows if row['kind'] == 'iteration'),
+            samplings=tuple(_sampling(row) for row in rows if 'return_mean' in row),
             matrix=_matrix(summary.get('matrix')),
             steps=int(summary.get('steps') or 0),
             seconds={k: float(v or 0.0) for k, v in (summary.get('seconds') or {}).items()},
@@ -202,6 +241,16 @@ def _iteration(entry: Mapping[str, Any]) -> Iteration:
             for name, value in entry.items()
             if name not in _OF_BATCH and isinstance(value, int | float)
         },
+    )
+
+
+def _sampling(entry: Mapping[str, Any]) -> Sampling:
+    return Sampling(
+        visit=int(entry['visit']),
+        purpose=str(entry.get('purpose') or entry['kind']),
+        return_mean=float(entry['return_mean']),
+        success=float(entry.get('success') or 0.0),
+        steps=int(entry['steps']),
     )
 
 

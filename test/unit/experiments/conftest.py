@@ -58,15 +58,19 @@ def write_run(
     matrix: list | None = None,
     state: str = 'finished',
     columns: int = 1,
+    update: float = 1e9,
+    steps: int = 1000,
+    extra: Sequence[dict] = (),
 ) -> Path:
+    """Write a run; `extra` are further rows, before all others."""
     folder.mkdir(parents=True)
-    rows = []
+    rows = list(extra)
     for visit, curve in enumerate(curves):
         name = tasks[visit]['task']
         for i, value in enumerate(curve):
             success = successes[visit][i] if successes else 0.0
             rows.append(metric_row(name, visit, i, value, success=success))
-        rows.append(metric_row(name, visit, len(curve), 1e9) | {'kind': 'update'})
+        rows.append(metric_row(name, visit, len(curve), update) | {'kind': 'update'})
     summary = {
         'format': 1,
         'suite': suite,
@@ -76,7 +80,7 @@ def write_run(
         'tasks': list(tasks),
         'mean': {},
         'matrix': matrix,
-        'steps': 1000,
+        'steps': steps,
         'seconds': {
             'sampling': 10.0,
             'policy': 2.0,
@@ -98,6 +102,14 @@ def write_run(
 @pytest.fixture
 def entry() -> Callable[..., dict]:
     return task_entry
+
+
+@pytest.fixture
+def probe() -> Callable[[str, str, float], dict]:
+    """Return what makes the row of a probe on the first visit: task, purpose, return."""
+    return lambda task, purpose, value: (
+        metric_row(task, 0, 0, value) | {'kind': 'probe', 'purpose': purpose}
+    )
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import pytest
 
 from lpgftw_ros.experiments import metrics
 from lpgftw_ros.experiments.metrics import ledger
+from lpgftw_ros.experiments.run_data import Score
 
 
 def test_a_bar_is_the_mean_over_tasks(make_run, entry):
@@ -82,13 +83,39 @@ def test_areas_cover_common_iterations_only(make_run, entry):
     assert metrics.transfers(ours, alone)[0].forward == 1.0
 
 
-def test_a_task_that_ended_early_holds_its_tune_return(make_run, entry):
-    ours = make_run('ours', tasks=[entry('a', 0, tune=4.0)], curves=[[1.0, 2.0]])
+def test_a_task_that_ended_early_holds_its_tuned_policy_with_exploration(make_run, entry):
+    """The mean action of the tuned policy, 9, is not what the curve shows."""
+    task = entry('a', 0, tune=9.0, tune_stochastic=4.0)
+    ours = make_run('ours', tasks=[task], curves=[[1.0, 2.0]])
     alone = make_run('alone', learner='stl', tasks=[entry('a', 0)], curves=[[1.0] * 5])
     (found,) = metrics.transfers(ours, alone)
     assert found.area == pytest.approx((1.0 + 2.0 + 3 * 4.0) / 5)
     (early,) = metrics.transfers(ours, alone, first=1)
     assert (early.area, early.area_alone) == (1.0, 1.0)
+
+
+def test_without_that_measurement_the_end_of_the_curve_is_held(make_run, entry):
+    run = make_run(tasks=[entry('a', 0, tune=9.0)], curves=[[*range(20)]])
+    assert metrics.held(run, run.tasks[0]) == Score(18.5, 0.0)
+
+
+def test_a_measured_start_belongs_to_the_curve(make_run, entry, probe):
+    """Its return counts with its steps, and what it takes is missing at the end."""
+    ours = make_run(
+        'ours', tasks=[entry('a', 0)], curves=[[1.0, 2.0]], extra=[probe('a', 'start', 7.0)]
+    )
+    alone = make_run('alone', learner='stl', tasks=[entry('a', 0)], curves=[[1.0, 3.0]])
+    (found,) = metrics.transfers(ours, alone)
+    assert found.area == pytest.approx((7.0 + 1.0) / 2)
+    assert found.speed_up == 2.0  # 100 steps instead of 200
+
+
+def test_probes_of_other_tasks_are_no_part_of_a_curve(make_run, entry, probe):
+    ours = make_run(
+        'ours', tasks=[entry('a', 0)], curves=[[1.0, 2.0]], extra=[probe('a', 'guard', 7.0)]
+    )
+    alone = make_run('alone', learner='stl', tasks=[entry('a', 0)], curves=[[1.0, 3.0]])
+    assert metrics.transfers(ours, alone)[0].area == pytest.approx(1.5)
 
 
 def test_areas_weigh_iterations_by_their_steps_up_to_the_budget():
@@ -99,12 +126,25 @@ def test_areas_weigh_iterations_by_their_steps_up_to_the_budget():
     assert metrics.area(values, steps, 1000.0) == pytest.approx(3.0)
 
 
-def test_the_area_of_a_lifetime_counts_every_step(make_run, entry):
-    """400 steps of iterations at 1, 1,000 steps in all: probes and rest count as tuned."""
-    tasks = [entry('a', 0, tune=2.0), entry('b', 1, tune=4.0)]
-    run = make_run(tasks=tasks, curves=[[1.0, 1.0], [1.0, 1.0]])
-    assert metrics.lifetime_area(run, 600) == pytest.approx((400 * 1.0 + 600 * 3.0) / 1000)
-    assert metrics.lifetime_area(run, 2000) == pytest.approx((400 * 1.0 + 1600 * 3.0) / 2000)
+def test_the_area_of_a_lifetime_counts_every_batch(make_run, entry):
+    """Two iterations at 1 and an update at 7 for each of two tasks, 600 steps in all."""
+    tasks = [
+        entry('a', 0, tune_stochastic=2.0, tune=9.0),
+        entry('b', 1, tune_stochastic=4.0, tune=9.0),
+    ]
+    run = make_run(tasks=tasks, curves=[[1.0, 1.0], [1.0, 1.0]], update=7.0, steps=600)
+    assert metrics.lifetime_area(run, 600) == pytest.approx((4 * 1.0 + 2 * 7.0) / 6)
+    assert metrics.lifetime_area(run, 300) == pytest.approx((4 * 1.0 + 2 * 7.0) / 6)
+    assert metrics.lifetime_area(run, 2000) == pytest.approx((18.0 + 14 * 3.0) / 20)
+
+
+def test_a_lead_counts_from_where_it_is_kept(make_run, entry):
+    """Earned after 100, 200, ... steps: 4, 4, 6, 10 against 2, 5, 7, 8."""
+    task = [entry('a', 0)]
+    ours = make_run('ours', tasks=task, curves=[[4.0, 0.0, 2.0]], update=4.0)
+    alone = make_run('alone', learner='stl', tasks=task, curves=[[2.0, 3.0, 2.0]], update=1.0)
+    assert metrics.ahead_for_good(ours, alone) == 400.0
+    assert metrics.ahead_for_good(alone, ours) == math.inf
 
 
 def test_half_success_is_an_iteration_counted_from_one(make_run, entry):

@@ -115,9 +115,17 @@ def test_curves_average_common_tasks_only(make_folder, entry, tmp_path):
     (group,) = group_runs(read_runs([tmp_path / 'x']))
     (panel,) = panels(group)
     assert panel.tasks == {50: ('a',)}
-    found = band(group.methods['lpg-ftw'], panel.tasks, 'return_mean')
+    found = band(group.methods['lpg-ftw'], panel.tasks, 'return_mean', 2)
     assert list(found.mean) == [2.0, 4.0]
     assert list(found.steps) == [100.0, 200.0]
+
+
+def test_a_visit_that_ended_early_stays_in_the_curve(make_folder, entry, tmp_path):
+    done = [entry('a', 0, tune=9.0, tune_stochastic=5.0), entry('b', 1, tune=1.0)]
+    make_folder('x/lpg-ftw', tasks=done, curves=[[2.0], [20.0, 40.0, 60.0]])
+    (group,) = group_runs(read_runs([tmp_path / 'x']))
+    found = band(group.methods['lpg-ftw'], {50: ('a', 'b')}, 'return_mean', 3)
+    assert list(found.mean) == [11.0, 22.5, 32.5]
 
 
 def seeded(make_folder, entry, label, seed):

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from lpgftw_ros.experiments.groups import (
+    estimate,
     iqm,
-    iqm_interval,
-    probability_of_improvement,
+    mean_difference,
+    ratio_of_sums,
+    share_above,
     standard_error,
 )
 
@@ -28,53 +30,62 @@ def test_standard_error_is_the_published_one():
 
 
 def test_equal_scores_have_an_interval_of_no_width():
-    estimate = iqm_interval([np.full(5, 7.0), np.full(5, 7.0)])
-    assert (estimate.value, estimate.low, estimate.high) == (7.0, 7.0, 7.0)
+    found = estimate([np.full(5, 7.0), np.full(5, 7.0)], iqm)
+    assert (found.value, found.low, found.high) == (7.0, 7.0, 7.0)
 
 
-def test_two_seeds_of_one_task_span_all_resamples():
+def test_two_runs_of_one_task_span_all_resamples():
     # each resample is (0,0), (0,2), (2,0) or (2,2): means 0, 1, 1, 2
-    estimate = iqm_interval([np.array([0.0, 2.0])])
-    assert (estimate.value, estimate.low, estimate.high) == (1.0, 0.0, 2.0)
+    found = estimate([np.array([0.0]), np.array([2.0])], iqm)
+    assert (found.value, found.low, found.high) == (1.0, 0.0, 2.0)
 
 
-def test_tasks_are_never_mixed_when_there_are_seeds():
-    strata = [np.array([0.0, 0.0]), np.array([10.0, 10.0])]
-    estimate = iqm_interval(strata)
-    assert estimate.low == estimate.high == 5.0
+def test_the_tasks_of_a_run_are_drawn_together():
+    # tasks drawn one by one would bring the mean of 100 + 100 near 5
+    found = estimate([np.zeros(100), np.full(100, 10.0)], iqm)
+    assert (found.low, found.high) == (0.0, 10.0)
 
 
-def test_with_one_seed_tasks_are_resampled():
-    estimate = iqm_interval([np.array([0.0]), np.array([10.0])])
-    assert (estimate.low, estimate.high) == (0.0, 10.0)
+def test_with_one_run_its_tasks_are_drawn():
+    found = estimate([np.array([0.0, 10.0])], iqm)
+    assert (found.low, found.high) == (0.0, 10.0)
 
 
-def test_missing_scores_are_left_out():
-    assert iqm_interval([np.array([math.nan]), np.array([3.0])]).value == 3.0
+def test_a_run_without_scores_is_left_out():
+    found = estimate([np.array([]), np.array([3.0, 5.0])], iqm)
+    assert found == estimate([np.array([3.0, 5.0])], iqm)
+    assert math.isnan(estimate([np.array([])], iqm).value)
 
 
 def test_the_same_seed_gives_the_same_interval():
-    strata = [np.arange(5.0), np.arange(5.0) ** 2]
-    assert iqm_interval(strata, seed=3) == iqm_interval(strata, seed=3)
+    lives = [np.arange(5.0), np.arange(5.0) ** 2]
+    assert estimate(lives, iqm, seed=3) == estimate(lives, iqm, seed=3)
 
 
 def test_a_bootstrap_interval_covers_the_mean_of_a_normal_sample():
     scores = np.random.default_rng(0).normal(2.0, 1.0, size=(20, 10))
-    estimate = iqm_interval(list(scores))
-    assert estimate.low < 2.0 < estimate.high
-    assert estimate.high - estimate.low < 0.6
+    found = estimate(list(scores), iqm)
+    assert found.low < 2.0 < found.high
+    assert found.high - found.low < 0.6
+
+
+def test_the_width_is_that_of_the_mean_of_independent_runs():
+    """Runs of standard deviation 1: 95 % of the means of 100 lie within 2 * 1.96 / 10."""
+    runs = np.random.default_rng(1).normal(size=(100, 1)) + np.zeros((100, 20))
+    found = estimate(list(runs), lambda scores: float(np.mean(scores)))
+    assert found.high - found.low == pytest.approx(2 * 1.96 / 10, rel=0.15)
+
+
+def test_a_ratio_of_sums_draws_numerator_and_denominator_together():
+    pairs = [np.array([[2.0, 1.0], [20.0, 10.0]]), np.array([[4.0, 2.0]])]
+    found = estimate(pairs, ratio_of_sums)
+    assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
+    assert estimate(pairs, mean_difference).value == pytest.approx((26.0 - 13.0) / 3)
+
+
+def test_a_ratio_needs_something_positive_below():
+    assert math.isnan(ratio_of_sums(np.array([[1.0, 2.0], [1.0, -2.0]])))
 
 
 def test_improvement_counts_pairs_and_half_ties():
-    ours, others = [np.array([1.0, 3.0])], [np.array([1.0, 2.0])]
-    # 1 against 1: tie, 1 against 2: loss, 3 wins twice
-    assert probability_of_improvement(ours, others).value == pytest.approx(2.5 / 4)
-
-
-def test_improvement_is_averaged_over_tasks():
-    ours, others = [np.array([1.0]), np.array([0.0])], [np.array([0.0]), np.array([1.0])]
-    assert probability_of_improvement(ours, others).value == 0.5
-
-
-def test_improvement_without_common_tasks_is_nan():
-    assert math.isnan(probability_of_improvement([np.array([])], [np.array([1.0])]).value)
+    assert share_above(np.array([[1.0, 1.0], [1.0, 2.0], [3.0, 1.0], [3.0, 2.0]])) == 2.5 / 4
