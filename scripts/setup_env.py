@@ -274,9 +274,9 @@ class Setup:
     def _write_executable(self, path):
         """Write what `ros2 run` starts; it is not on the PATH."""
         path.unlink(missing_ok=True)
+        node = path.name
         path.write_text(
-            f'#!{self.python}\nimport sys\n\nfrom lpgftw_ros.nodes.{path.name} import main\n\n'
-            'sys.exit(main())\n'
+            f'#!{self.python}\nfrom lpgftw_ros.nodes.executables import {node}\n\n{node}()\n'
         )
         path.chmod(0o755)
 
