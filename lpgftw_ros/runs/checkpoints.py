@@ -10,7 +10,7 @@ id of its run. `Session.save` decides when one is written.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import hashlib
 import logging
 from pathlib import Path
@@ -325,13 +325,18 @@ def load_knowledge(run_folder: Path) -> Knowledge:
 
 
 def load_local_models(run_folder: Path) -> dict[str, LocalModel]:
-    """Return the kept local models of a run's finished tasks."""
+    """Return the kept local models of a run's finished tasks, around their tuned parameters.
+
+    A state keeps them as b takes them: alpha - r for a task with a residual r.
+    """
     state = CheckpointStore(run_folder / 'checkpoints').newest().state
     models = {}
     for task, arrays in _by_task(state).items():
         names = [f'models/{task}/{name}' for name in ('alpha', 'g', 'H')]
         if all(name in arrays for name in names):
-            models[task] = LocalModel(*(arrays[name] for name in names))
+            model = LocalModel(*(arrays[name] for name in names))
+            tuned = model.alpha + state[f'base/task/{task}/residual']
+            models[task] = replace(model, alpha=tuned)
     spec = _policy_spec(state)
     if (moments := read_moments(state, spec.obs_dim)) is not None:
         models = {task: moments.plain_model(spec, model) for task, model in models.items()}
