@@ -478,6 +478,11 @@ class AdaptiveLpgFtw(LpgFtw):
         self._memory.forget(task)
         self._memory.pending = self._inquiry = None
 
+    def adopt(self, shared: dict[str, AnyArray]) -> None:
+        """Replace everything learned by another learner's state; no task has draws then."""
+        super().adopt(shared)
+        self._draws = {}
+
     def _need_fitted(self, run: TaskRun) -> None:
         super()._need_fitted(self._stepped or run)
 

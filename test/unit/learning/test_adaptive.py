@@ -535,6 +535,20 @@ def test_draws_are_parked_continued_and_cancelled_with_their_task():
     assert dropped._draws == {}
 
 
+def test_knowledge_of_another_learner_leaves_no_draws_of_parked_tasks():
+    learner, other = make(draws=3), make(seed=4)
+    learner.start_task('a', seed=1)
+    iterate(learner, 1)
+    learner.park_task()
+    learn(other, 'z')
+    learner.adopt(other.state(['base', 'models']))
+    assert learner._draws == {}
+    learner.start_task('a', seed=1)
+    assert learner.iteration == 0
+    iterate(learner, 1)
+    assert learner.plan(4) == 4
+
+
 @SPECS
 def test_a_state_resumes_in_the_middle_of_the_draws(spec):
     learner = make(spec, draws=4, draw_iterations=2)
