@@ -58,6 +58,7 @@ class Lifelong:
         self._rows: list[dict[str, Any]] = []
         self._iteration_done = False
         self._base_changed = False
+        self._in_series = False  # probes of a series are answered, but not its last one
 
     # -- what is needed next -------------------------------------------------------------
 
@@ -132,10 +133,11 @@ class Lifelong:
     def changes(self) -> tuple[bool, bool]:
         """Whether to save an iteration, and whether to save the shared knowledge.
 
-        Nothing is saved while a value fit is due: its data are not part of the state.
+        Nothing is saved while a value fit is due or a series of probes is half answered: their
+        data are not part of the state, and what the series took would be counted twice.
         """
-        fitted = self._unfitted is None
-        return fitted and self._iteration_done, fitted and self._base_changed
+        whole = self._unfitted is None and not self._in_series
+        return whole and self._iteration_done, whole and self._base_changed
 
     def forget_changes(self) -> None:
         """Mark everything as saved."""
@@ -226,6 +228,7 @@ class Lifelong:
             if visit.state == 'parked':
                 visit.state = 'cancelled'
             visit.forget(FINAL_STAGES)
+        self._in_series = False
         self._iteration_done = self._base_changed = True
 
     def _set_back(self) -> None:
@@ -246,6 +249,7 @@ class Lifelong:
             leave_task()
         self.visits[self._current].state = state
         self._current = None
+        self._in_series = False
         self._base_changed = True
 
     # -- one visit -----------------------------------------------------------------------
@@ -363,7 +367,8 @@ class Lifelong:
         row = probe_row(visit, probe, batch, found, self.total_steps)
         row['timing']['sampling'] = sampling_seconds
         self._rows.append(row)
-        if self.learner.wants() is None:
+        self._in_series = self.learner.wants() is not None
+        if not self._in_series:
             self._iteration_done = self._base_changed = True
 
     def _advance(self, visit: Visit) -> None:
