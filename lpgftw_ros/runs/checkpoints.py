@@ -343,20 +343,32 @@ def load_local_models(run_folder: Path) -> dict[str, LocalModel]:
     return models
 
 
-def write_knowledge(path: Path, shared: Mapping[str, Array], origin: Mapping[str, Any]) -> None:
-    """Write everything learned to one file; `origin` names the run."""
-    write_arrays(path, shared, {'models': {}, 'decided_by': dict(origin)})
+def write_knowledge(
+    path: Path, shared: Mapping[str, Array], origin: Mapping[str, Any], probe_root: int | None
+) -> None:
+    """Write everything learned to one file; `origin` names the run.
+
+    `probe_root` is the root of the random numbers it was measured with; None if not known.
+    """
+    info = {'models': {}, 'decided_by': dict(origin)}
+    write_arrays(path, shared, info | _known_root(probe_root))
 
 
 def read_shared(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return everything learned from a knowledge file or a run folder, and its notes."""
     if path.is_dir():
         found = CheckpointStore(path / 'checkpoints').newest()
-        state, info = found.state, found.base
+        state, info, noted = found.state, found.base, found.info['progress']
     else:
         arrays, info = read_arrays(path)
-        state = present_schema(arrays, info)
+        state, noted = present_schema(arrays, info), info
+    seed = info.get('decided_by', {}).get('config', {}).get('loop.seed')
+    info = info | _known_root(noted.get('probe_root', seed))
     return {name: a for name, a in state.items() if not name.startswith('run/')}, info
+
+
+def _known_root(probe_root: int | None) -> dict[str, int]:
+    return {} if probe_root is None else {'probe_root': probe_root}
 
 
 def _model_task(name: str) -> str | None:

@@ -52,6 +52,8 @@ class Lifelong:
         self.queue: list[str] = list(config.tasks)
         self.held = False
         self.total_steps = 0
+        self.probe_root = config.loop.seed
+        """Root of the random numbers of all probes: the seed of the run that began to measure."""
         self._deterministic = deterministic
         self._current: int | None = None
         self._unfitted: dict[str, Any] | None = None
@@ -152,6 +154,7 @@ class Lifelong:
             'current': self._current,
             'held': self.held,
             'total_steps': self.total_steps,
+            'probe_root': self.probe_root,
         }
 
     def restore(self, progress: Mapping[str, Any]) -> None:
@@ -162,6 +165,7 @@ class Lifelong:
         self._current = progress['current']
         self.held = progress['held']
         self.total_steps = progress['total_steps']
+        self.probe_root = progress.get('probe_root', self.config.loop.seed)
 
     # -- commands: between two iterations only -------------------------------------------
 
@@ -222,8 +226,13 @@ class Lifelong:
         """Park the running task; the queue goes on without it."""
         self._leave('parked', self.learner.park_task)
 
-    def forget_progress(self) -> None:
-        """Note that the knowledge was replaced: no parked visit can continue."""
+    def forget_progress(self, probe_root: int) -> None:
+        """Note that the knowledge was replaced: no parked visit can continue.
+
+        What the new knowledge measured is compared with later probes, so these go on with the
+        random numbers it was measured with.
+        """
+        self.probe_root = probe_root
         for visit in self.visits:
             if visit.state == 'parked':
                 visit.state = 'cancelled'
@@ -294,7 +303,7 @@ class Lifelong:
         `numbers_of` names another task whose random numbers are taken.
         """
         path = zlib.crc32((numbers_of or probe.task).encode()), int(probe.explore)
-        seed = derive_seed(self.config.loop.seed, Purpose.PROBE, *path)
+        seed = derive_seed(self.probe_root, Purpose.PROBE, *path)
         stage = Stage('probe', 'probe', task=probe.task, explore=probe.explore, running=False)
         return Collect(
             probe.task,
