@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     shared, info = read_shared(args.source)
     if args.action == 'save':
         kept = compact(shared) if args.compact else shared
-        write_knowledge(args.file, kept, info.get('decided_by', {}))
+        write_knowledge(args.file, kept, info.get('decided_by', {}), info.get('probe_root'))
         size = args.file.stat().st_size
         tasks = knowledge_of(shared).tasks
         print(f'{args.file}: {len(tasks)} tasks, {size} bytes; lpgftw train --knowledge takes it')

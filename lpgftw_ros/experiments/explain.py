@@ -103,7 +103,6 @@ def explain(
     s = pad(factors.coefficients, k)
     parts = np.abs(s) * np.linalg.norm(knowledge.basis, axis=0)
     theta = compose(knowledge.basis, factors)
-    shared = theta - factors.residual  # the parameters of a local model
     model = (models or {}).get(task)
     return Explanation(
         task=task,
@@ -111,7 +110,7 @@ def explain(
         shares=parts / parts.sum() if parts.sum() > 0.0 else parts,
         residual_share=_norm_ratio(factors.residual, theta),
         nearest=_nearest(knowledge, task, theta),
-        moved=None if model is None else _norm_ratio(shared - model.alpha, model.alpha),
+        moved=None if model is None else _norm_ratio(theta - model.alpha, model.alpha),
         saturation=None if model is None else saturation(knowledge.basis, model),
     )
 

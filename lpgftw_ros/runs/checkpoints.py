@@ -10,7 +10,7 @@ id of its run. `Session.save` decides when one is written.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import hashlib
 import logging
 from pathlib import Path
@@ -325,33 +325,50 @@ def load_knowledge(run_folder: Path) -> Knowledge:
 
 
 def load_local_models(run_folder: Path) -> dict[str, LocalModel]:
-    """Return the kept local models of a run's finished tasks."""
+    """Return the kept local models of a run's finished tasks, around their tuned parameters.
+
+    A state keeps them as b takes them: alpha - r for a task with a residual r.
+    """
     state = CheckpointStore(run_folder / 'checkpoints').newest().state
     models = {}
     for task, arrays in _by_task(state).items():
         names = [f'models/{task}/{name}' for name in ('alpha', 'g', 'H')]
         if all(name in arrays for name in names):
-            models[task] = LocalModel(*(arrays[name] for name in names))
+            model = LocalModel(*(arrays[name] for name in names))
+            tuned = model.alpha + state[f'base/task/{task}/residual']
+            models[task] = replace(model, alpha=tuned)
     spec = _policy_spec(state)
     if (moments := read_moments(state, spec.obs_dim)) is not None:
         models = {task: moments.plain_model(spec, model) for task, model in models.items()}
     return models
 
 
-def write_knowledge(path: Path, shared: Mapping[str, Array], origin: Mapping[str, Any]) -> None:
-    """Write everything learned to one file; `origin` names the run."""
-    write_arrays(path, shared, {'models': {}, 'decided_by': dict(origin)})
+def write_knowledge(
+    path: Path, shared: Mapping[str, Array], origin: Mapping[str, Any], probe_root: int | None
+) -> None:
+    """Write everything learned to one file; `origin` names the run.
+
+    `probe_root` is the root of the random numbers it was measured with; None if not known.
+    """
+    info = {'models': {}, 'decided_by': dict(origin)}
+    write_arrays(path, shared, info | _known_root(probe_root))
 
 
 def read_shared(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return everything learned from a knowledge file or a run folder, and its notes."""
     if path.is_dir():
         found = CheckpointStore(path / 'checkpoints').newest()
-        state, info = found.state, found.base
+        state, info, noted = found.state, found.base, found.info['progress']
     else:
         arrays, info = read_arrays(path)
-        state = present_schema(arrays, info)
+        state, noted = present_schema(arrays, info), info
+    seed = info.get('decided_by', {}).get('config', {}).get('loop.seed')
+    info = info | _known_root(noted.get('probe_root', seed))
     return {name: a for name, a in state.items() if not name.startswith('run/')}, info
+
+
+def _known_root(probe_root: int | None) -> dict[str, int]:
+    return {} if probe_root is None else {'probe_root': probe_root}
 
 
 def _model_task(name: str) -> str | None:

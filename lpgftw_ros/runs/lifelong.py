@@ -52,12 +52,15 @@ class Lifelong:
         self.queue: list[str] = list(config.tasks)
         self.held = False
         self.total_steps = 0
+        self.probe_root = config.loop.seed
+        """Root of the random numbers of all probes: the seed of the run that began to measure."""
         self._deterministic = deterministic
         self._current: int | None = None
         self._unfitted: dict[str, Any] | None = None
         self._rows: list[dict[str, Any]] = []
         self._iteration_done = False
         self._base_changed = False
+        self._in_series = False  # probes of a series are answered, but not its last one
 
     # -- what is needed next -------------------------------------------------------------
 
@@ -132,10 +135,11 @@ class Lifelong:
     def changes(self) -> tuple[bool, bool]:
         """Whether to save an iteration, and whether to save the shared knowledge.
 
-        Nothing is saved while a value fit is due: its data are not part of the state.
+        Nothing is saved while a value fit is due or a series of probes is half answered: their
+        data are not part of the state, and what the series took would be counted twice.
         """
-        fitted = self._unfitted is None
-        return fitted and self._iteration_done, fitted and self._base_changed
+        whole = self._unfitted is None and not self._in_series
+        return whole and self._iteration_done, whole and self._base_changed
 
     def forget_changes(self) -> None:
         """Mark everything as saved."""
@@ -150,6 +154,7 @@ class Lifelong:
             'current': self._current,
             'held': self.held,
             'total_steps': self.total_steps,
+            'probe_root': self.probe_root,
         }
 
     def restore(self, progress: Mapping[str, Any]) -> None:
@@ -160,6 +165,7 @@ class Lifelong:
         self._current = progress['current']
         self.held = progress['held']
         self.total_steps = progress['total_steps']
+        self.probe_root = progress.get('probe_root', self.config.loop.seed)
 
     # -- commands: between two iterations only -------------------------------------------
 
@@ -220,12 +226,18 @@ class Lifelong:
         """Park the running task; the queue goes on without it."""
         self._leave('parked', self.learner.park_task)
 
-    def forget_progress(self) -> None:
-        """Note that the knowledge was replaced: no parked visit can continue."""
+    def forget_progress(self, probe_root: int) -> None:
+        """Note that the knowledge was replaced: no parked visit can continue.
+
+        What the new knowledge measured is compared with later probes, so these go on with the
+        random numbers it was measured with.
+        """
+        self.probe_root = probe_root
         for visit in self.visits:
             if visit.state == 'parked':
                 visit.state = 'cancelled'
             visit.forget(FINAL_STAGES)
+        self._in_series = False
         self._iteration_done = self._base_changed = True
 
     def _set_back(self) -> None:
@@ -246,6 +258,7 @@ class Lifelong:
             leave_task()
         self.visits[self._current].state = state
         self._current = None
+        self._in_series = False
         self._base_changed = True
 
     # -- one visit -----------------------------------------------------------------------
@@ -290,7 +303,7 @@ class Lifelong:
         `numbers_of` names another task whose random numbers are taken.
         """
         path = zlib.crc32((numbers_of or probe.task).encode()), int(probe.explore)
-        seed = derive_seed(self.config.loop.seed, Purpose.PROBE, *path)
+        seed = derive_seed(self.probe_root, Purpose.PROBE, *path)
         stage = Stage('probe', 'probe', task=probe.task, explore=probe.explore, running=False)
         return Collect(
             probe.task,
@@ -363,7 +376,8 @@ class Lifelong:
         row = probe_row(visit, probe, batch, found, self.total_steps)
         row['timing']['sampling'] = sampling_seconds
         self._rows.append(row)
-        if self.learner.wants() is None:
+        self._in_series = self.learner.wants() is not None
+        if not self._in_series:
             self._iteration_done = self._base_changed = True
 
     def _advance(self, visit: Visit) -> None:

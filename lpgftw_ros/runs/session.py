@@ -122,12 +122,14 @@ class Session:
 
     def export_knowledge(self, path: Path) -> None:
         """Write everything learned to one file; `import_knowledge` reads it."""
-        write_knowledge(path, self.learner.state(SHARED), self.folder.identity)
+        state, root = self.learner.state(SHARED), self.lifelong.probe_root
+        write_knowledge(path, state, self.folder.identity, root)
 
     def import_knowledge(self, path: Path) -> None:
         """Replace everything learned by that of a file or run folder; no task may be running."""
-        self.learner.adopt(read_shared(path)[0])
-        self.lifelong.forget_progress()
+        shared, noted = read_shared(path)
+        self.learner.adopt(shared)
+        self.lifelong.forget_progress(noted.get('probe_root', self.config.loop.seed))
         self.save()
 
     # -- writing -------------------------------------------------------------------------

@@ -269,7 +269,7 @@ class AdaptiveLpgFtw(LpgFtw):
             for t, m in kb.terms.items()
         }
         for t, parked in self._parked.items():
-            self._parked[t] = replace(parked, factors=_moved(kb.basis, new.basis, parked.factors))
+            self._parked[t] = _moved_run(kb.basis, new.basis, parked, k)
         kb.restore(new.basis, {t: new.coefficients[t] for t in kb.tasks}, models, {}, None)
         self._finished |= {
             t: replace(finished, factors=every[t]) for t, finished in self._finished.items()
@@ -478,6 +478,11 @@ class AdaptiveLpgFtw(LpgFtw):
         self._memory.forget(task)
         self._memory.pending = self._inquiry = None
 
+    def adopt(self, shared: dict[str, AnyArray]) -> None:
+        """Replace everything learned by another learner's state; no task has draws then."""
+        super().adopt(shared)
+        self._draws = {}
+
     def _need_fitted(self, run: TaskRun) -> None:
         super()._need_fitted(self._stepped or run)
 
@@ -503,3 +508,10 @@ def _moved(old: Array, new: Array, factors: TaskFactors) -> TaskFactors:
     theta = compose(old, factors)
     s = np.linalg.lstsq(new, theta, rcond=None)[0]
     return replace(factors, coefficients=s, residual=theta - new @ s)
+
+
+def _moved_run(old: Array, new: Array, run: TaskRun, max_columns: int) -> TaskRun:
+    """Return a run on another basis; the start it may go back to is of the old one too."""
+    start = noted_start(run.extras, len(run.factors.coefficients))
+    moved = note_start(_moved(old, new, start), max_columns)
+    return replace(run, factors=_moved(old, new, run.factors), extras=run.extras | moved)

@@ -259,6 +259,28 @@ def test_a_parked_task_stays_where_it_is_when_the_columns_are_regrouped():
     np.testing.assert_allclose(learner._basis().T @ rest, 0.0, atol=1e-10)
 
 
+def test_a_parked_task_can_go_back_to_where_it_started_after_columns_were_merged():
+    settings = {'columns': 'paying', 'column_share': 0.0, 'std_start': 'one'}
+    learner = make(max_columns=2, inherit_margin=0.05, **settings)
+    learn(learner, 'a', 'b')
+    learner.start_task('c', seed=1)
+    start = learner.knowledge().compose(learner.factors())
+    iterate(learner)
+    learner.park_task()
+    learner.start_task('d', seed=2)
+    iterate(learner)
+    tuned = learner._running_policy().theta
+    model = TaskModel(tuned, np.zeros(len(tuned)), DenseForm(-np.eye(len(tuned))))
+    learner._regroup('d', learner.factors(), model)
+    learner.cancel_task()
+    learner.start_task('c', seed=1)
+    assert learner.plan(2) == 2
+    learner.probed(answer(learner, learner.wants()))
+    back = learner.wants()
+    assert (back.task, back.purpose) == ('c', 'keep')
+    np.testing.assert_allclose(back.factors.residual, start.theta, atol=1e-10)
+
+
 @SPECS
 def test_columns_stay_within_their_budget_and_policies_where_they_are(spec):
     learner = make(spec, columns='paying', column_share=0.0, max_columns=2, ridge=1e-9)
@@ -533,6 +555,20 @@ def test_draws_are_parked_continued_and_cancelled_with_their_task():
     dropped.start_task('a', seed=1)
     dropped.cancel_task()
     assert dropped._draws == {}
+
+
+def test_knowledge_of_another_learner_leaves_no_draws_of_parked_tasks():
+    learner, other = make(draws=3), make(seed=4)
+    learner.start_task('a', seed=1)
+    iterate(learner, 1)
+    learner.park_task()
+    learn(other, 'z')
+    learner.adopt(other.state(['base', 'models']))
+    assert learner._draws == {}
+    learner.start_task('a', seed=1)
+    assert learner.iteration == 0
+    iterate(learner, 1)
+    assert learner.plan(4) == 4
 
 
 @SPECS

@@ -4,9 +4,11 @@ from collections.abc import Callable
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lpgftw_ros.cli import main
+from lpgftw_ros.commands.explain import explain_run
 from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.errors import StateMismatch
 from lpgftw_ros.runs.checkpoints import load_knowledge, load_local_models
@@ -19,6 +21,7 @@ from lpgftw_ros.runs.driver import (
     write_sheet,
 )
 from lpgftw_ros.runs.folder import BadRunFolder, read_config, read_rows
+from lpgftw_ros.runs.session import Session
 from lpgftw_ros.runs.visits import evaluation_seed
 
 Make = Callable[..., RunConfig]
@@ -120,6 +123,39 @@ def test_the_starting_and_the_tuned_policy_are_made_again(run: Path, sampler):
         for policy, stage in zip(policies, ('start', 'tune', 'final'), strict=True):
             batch = sampler.collect(entry['task'], policy, 2, seed, explore=False)
             assert batch.returns.mean() == entry[stage]['return'], (entry['task'], stage)
+
+
+def test_the_tuned_policy_has_the_residual_that_stays_with_its_task(
+    tiny_config: Make, train: Train, sampler: Sampler, tmp_path: Path
+) -> None:
+    settings = {'max_columns': 1, 'guard_tolerance': 0.0, 'inherit_margin': 0.0, 'draws': 1}
+    run = train(tiny_config('lpg-ftw-adaptive', tasks='3', **settings), tmp_path / 'run')
+    assert load_knowledge(run).tasks['g-06'].residual.any()
+    for entry in json.loads((run / 'summary.json').read_text())['tasks']:
+        _, tuned, _ = policies_over_time(run, entry['task'])
+        seed = evaluation_seed(read_config(run).loop.seed, entry['task'])
+        batch = sampler.collect(entry['task'], tuned, 2, seed, explore=False)
+        assert batch.returns.mean() == pytest.approx(entry['tune']['return'])
+
+
+def test_what_moved_is_measured_from_where_the_task_was_tuned(
+    tiny_config: Make, train: Train, tmp_path: Path
+) -> None:
+    settings = {'max_columns': 1, 'guard_tolerance': 0.0, 'inherit_margin': 0.0, 'draws': 1}
+    tuned: dict[str, np.ndarray] = {}
+
+    def look(session: Session) -> None:
+        learner = session.learner
+        if learner.running is not None:
+            tuned[learner.running] = learner.knowledge().compose(learner.factors()).theta
+
+    config = tiny_config('lpg-ftw-adaptive', tasks='3', **settings)
+    run = train(config, tmp_path / 'run', on_step=look)
+    knowledge, found = explain_run(run, None)
+    for one in found:
+        change = knowledge.policy(one.task).theta - tuned[one.task]
+        moved = np.linalg.norm(change) / np.linalg.norm(tuned[one.task])
+        assert one.moved == pytest.approx(moved)
 
 
 def test_the_contact_sheet_has_a_row_per_task(run: Path, tmp_path: Path):

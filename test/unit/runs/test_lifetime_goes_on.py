@@ -12,11 +12,14 @@ from lpgftw_ros.cli import main
 from lpgftw_ros.commands.learn import new_tasks
 from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.errors import InvalidConfig
+from lpgftw_ros.learning.arrays import Batch
+from lpgftw_ros.learning.learner import Probe
 from lpgftw_ros.runs.checkpoints import CheckpointStore, load_knowledge
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.driver import policy_spec
 from lpgftw_ros.runs.folder import read_config
 from lpgftw_ros.runs.session import Session
+from lpgftw_ros.runs.visits import Collect
 
 from .conftest import metrics, SUITE
 
@@ -112,6 +115,36 @@ def test_tasks_without_a_name_are_recognised_or_learned(
     assert list(load_knowledge(out).tasks) == ['g-08', 'g-12', 'g-06']
     steps = json.loads((out / 'summary.json').read_text())['steps']
     assert steps > before + sum(row['steps'] for row in metrics(out) if row['task'] == 'g-06')
+
+
+@pytest.mark.parametrize('source', ['export', 'save', 'folder'])
+def test_knowledge_goes_on_with_the_random_numbers_it_was_measured_with(
+    tiny_config: Make, train: Train, sampler: Sampler, tmp_path: Path, source: str
+) -> None:
+    """Another seed, a kill, and another seed again: tasks are recognised, probes are paired."""
+    first = train(tiny_config('lpg-ftw-adaptive', tasks='2', seed=3), tmp_path / 'first')
+    out, spec = first, policy_spec(tiny_config(), sampler)
+    for seed in (5, 6):
+        path = tmp_path / f'{seed}.safetensors' if source != 'folder' else out
+        if source == 'export':
+            with Session(read_config(out), out, spec=spec, resume=True) as session:
+                session.export_knowledge(path)
+        elif source == 'save':
+            assert main(['knowledge', 'save', str(out), str(path)]) == 0
+        out, config = tmp_path / str(seed), tiny_config('lpg-ftw-adaptive', tasks='2', seed=seed)
+        Session(config, out, spec=spec, knowledge=path).folder.close()
+        with Session(config, out, spec=spec, resume=True) as session:
+            found = session.lifelong.recognise('g-12', lambda r: answered(session, sampler, r))
+            probe = Probe('g-08', None, 3, False, 'guard')
+            request = session.lifelong.probe_request(probe, 0)
+        assert (found.kind, found.task, found.distances['g-12']) == ('known', 'g-12', 0.0)
+        with Session(read_config(first), first, spec=spec, resume=True) as session:
+            assert request.seed == session.lifelong.probe_request(probe, 0).seed
+
+
+def answered(session: Session, sampler: Sampler, request: Collect) -> Batch:
+    policy = session.policy(request)
+    return sampler.collect(request.task, policy, request.n_trajectories, request.seed, False)
 
 
 def test_a_method_that_cannot_recognise_tasks_says_so(

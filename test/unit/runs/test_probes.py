@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lpgftw_ros.domains.sampler import Sampler
 from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.learner import Probe
+from lpgftw_ros.runs.checkpoints import CheckpointStore, load_knowledge
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.lifelong import Lifelong
-from lpgftw_ros.runs.visits import Visit
+from lpgftw_ros.runs.session import Session
+from lpgftw_ros.runs.visits import Collect, Visit
 
 from .conftest import metrics
 
@@ -81,6 +84,91 @@ def test_a_run_with_probes_resumes_to_the_byte(
         train(config, out, on_step=stop_after(steps))
     train(config, out, resume=True)
     assert metrics(out) == metrics(whole)
+
+
+def in_a_series(session: Session, purpose: str) -> bool:
+    """Return whether a probe of this purpose was answered last, and more of its series follow."""
+    row = session.last_row or {}
+    return row.get('purpose') == purpose and session.learner.wants() is not None
+
+
+@pytest.mark.parametrize('purpose', ['start', 'keep', 'reference', 'guard', 'inherit'])
+@pytest.mark.parametrize('command', ['extend', 'recognise'])
+def test_a_series_of_probes_is_not_saved_half_answered_whatever_is_asked_meanwhile(
+    config: RunConfig,
+    train: Callable[..., Path],
+    sampler: Sampler,
+    whole: Path,
+    tmp_path: Path,
+    purpose: str,
+    command: str,
+) -> None:
+    def kill(session: Session) -> None:
+        if in_a_series(session, purpose):
+            if command == 'extend':
+                session.lifelong.extend([])
+            else:
+                session.lifelong.recognise('g-10', lambda r: answered(session, sampler, r))
+            session.save()
+            raise Stopped
+
+    out = tmp_path / 'broken'
+    with pytest.raises(Stopped):
+        train(config, out, on_step=kill)
+    train(config, out, resume=True)
+    assert_same_run(out, whole)
+
+
+def assert_same_run(out: Path, whole: Path) -> None:
+    assert metrics(out) == metrics(whole)
+    steps = [json.loads((d / 'summary.json').read_text())['steps'] for d in (out, whole)]
+    assert steps[0] == steps[1]
+    states = [CheckpointStore(d / 'checkpoints').newest().state for d in (out, whole)]
+    assert states[0].keys() == states[1].keys()
+    for name, array in states[1].items():
+        np.testing.assert_array_equal(states[0][name], array, err_msg=name)
+
+
+def answered(session: Session, sampler: Sampler, request: Collect) -> Batch:
+    policy = session.policy(request)
+    return sampler.collect(request.task, policy, request.n_trajectories, request.seed, False)
+
+
+@pytest.mark.parametrize('purpose', ['start', 'keep', 'reference', 'guard', 'inherit'])
+def test_a_hold_ends_a_series_and_is_saved_with_what_it_took(
+    config: RunConfig, train: Callable[..., Path], tmp_path: Path, purpose: str
+) -> None:
+    held: list[bool] = []
+
+    def hold(session: Session) -> None:
+        if in_a_series(session, purpose) and len(held) < 2:
+            session.lifelong.hold()
+            session.save()
+            held.append(True)
+            if len(held) == 2:
+                raise Stopped
+            session.lifelong.release()
+            held.append(False)
+
+    whole = train(config, tmp_path / 'whole', on_step=hold)
+    held[:] = [True]
+    with pytest.raises(Stopped):
+        train(config, tmp_path / 'broken', on_step=hold)
+    train(config, tmp_path / 'broken', resume=True)
+    assert_same_run(tmp_path / 'broken', whole)
+
+
+def test_knowledge_that_ends_a_series_is_saved_at_once(
+    config: RunConfig, train: Callable[..., Path], whole: Path, tmp_path: Path
+) -> None:
+    def replace(session: Session) -> None:
+        if in_a_series(session, 'reference'):
+            session.import_knowledge(whole)
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(config, tmp_path / 'run', on_step=replace)
+    assert list(load_knowledge(tmp_path / 'run').tasks) == TASKS.split(',')
 
 
 @pytest.mark.parametrize('more', [False, True])
