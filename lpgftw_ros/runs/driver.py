@@ -319,13 +319,16 @@ def starting_policy(
     """Return the initial policy of a task; None if the files it needs are gone."""
     store = CheckpointStore(run / 'checkpoints')
     visits = store.newest(models=False).info['progress']['visits']
-    number = next(int(visit['number']) for visit in visits if visit['task'] == task)
+    visit = next(visit for visit in visits if visit['task'] == task)
+    number, known = int(visit['number']), {*visit['known']} - {task}
     seed = config.loop.seed
     try:
         first = derive_seed(seed, Purpose.POLICY_INIT)
         learner = make_learner(config.method_name, spec, config.method, seed=first)
         if number:
             learner.adopt(store.shared_before(number))
+            if any(learner.phase(other) != 'finished' for other in known):
+                return None  # saved more often than once per visit: not the file of this start
         learner.start_task(task, seed=derive_seed(seed, Purpose.POLICY_INIT, number))
         return learner.knowledge().compose(learner.factors())
     except LpgftwError:

@@ -257,7 +257,8 @@ class AdaptiveLpgFtw(LpgFtw):
         every = done | {task: factors}
         H = {t: term.model.H for t, term in kb.terms.items()} | {task: model.H}
         share, k = config.column_share, config.max_columns
-        new = regrouped(kb.basis, every, task, H, share=share, max_columns=k)
+        free = k - len(self._reserved)  # parked tasks bring their columns with them
+        new = regrouped(kb.basis, every, task, H, share=share, max_columns=free)
         if new is None:
             return factors
         every = {

@@ -241,6 +241,17 @@ def test_a_direction_far_below_the_largest_curvature_gets_no_weight():
     np.testing.assert_allclose(basis[:, 0], [3.0, 0.0], atol=1e-3)
 
 
+def test_the_column_of_a_parked_task_counts_in_the_budget():
+    learner = make(columns='paying', column_share=0.0, max_columns=2)
+    learner.start_task('a', seed=1)
+    learner.park_task()
+    learn(learner, 'b', 'c', 'd')
+    assert learner._basis().shape[1] == 1
+    learn(learner, 'a')
+    assert learner._basis().shape[1] == 2
+    assert_same_state(learner, copy_of(learner))
+
+
 def test_a_parked_task_stays_where_it_is_when_the_columns_are_regrouped():
     learner = make(columns='paying', column_share=0.0, max_columns=2)
     learn(learner, 'a', 'b')

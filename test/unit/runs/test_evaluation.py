@@ -17,6 +17,7 @@ from lpgftw_ros.runs.driver import (
     evaluate_run,
     MOST_FRAMES,
     policies_over_time,
+    starting_policy,
     video_pace,
     write_sheet,
 )
@@ -156,6 +157,25 @@ def test_what_moved_is_measured_from_where_the_task_was_tuned(
         change = knowledge.policy(one.task).theta - tuned[one.task]
         moved = np.linalg.norm(change) / np.linalg.norm(tuned[one.task])
         assert one.moved == pytest.approx(moved)
+
+
+def test_the_start_of_a_task_is_the_one_it_had_or_not_kept(
+    tiny_config: Make, train: Train, tmp_path: Path
+) -> None:
+    """Knowledge is saved more often than once per visit: a file's number may be another's."""
+    starts: dict[str, np.ndarray] = {}
+
+    def look(session: Session) -> None:
+        learner, visit = session.learner, session.lifelong.current
+        if learner.running is not None and visit is not None and not visit.finished_iterations:
+            starts[learner.running] = learner.knowledge().compose(learner.factors()).theta
+
+    settings = {'draws': 1, 'guard_tolerance': 0.0, 'inherit_margin': 0.0}
+    config = tiny_config('lpg-ftw-adaptive', tasks='4', **settings)
+    run = train(config, tmp_path / 'run', on_step=look)
+    for task, theta in starts.items():
+        found = starting_policy(run, config, load_knowledge(run).spec, task)
+        assert found is None or np.array_equal(found.theta, theta)
 
 
 def test_the_contact_sheet_has_a_row_per_task(run: Path, tmp_path: Path):
