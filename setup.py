@@ -32,7 +32,7 @@ def node_scripts() -> list[str]:
     wheels = {'bdist_wheel', 'editable_wheel', 'dist_info', 'sdist'}
     if wheels & set(sys.argv):
         return []
-    return [f'{node} = {NAME}.nodes.executables:{node}' for node in NODES]
+    return [f'{node} = {NAME}.nodes:run_{node}' for node in NODES]
 
 
 def data_files() -> list[tuple[str, list[str]]]:

@@ -274,10 +274,8 @@ class Setup:
     def _write_executable(self, path):
         """Write what `ros2 run` starts; it is not on the PATH."""
         path.unlink(missing_ok=True)
-        node = path.name
-        path.write_text(
-            f'#!{self.python}\nfrom lpgftw_ros.nodes.executables import {node}\n\n{node}()\n'
-        )
+        run = f'run_{path.name}'
+        path.write_text(f'#!{self.python}\nfrom lpgftw_ros.nodes import {run}\n\n{run}()\n')
         path.chmod(0o755)
 
     def _environment(self):

@@ -20,7 +20,7 @@ import numpy as np
 from lpgftw_ros.domains.rollout import batch_of, drive, Rollout
 from lpgftw_ros.domains.suites import kind_module, load_suite, Suite, TaskSpec
 from lpgftw_ros.domains.vector_env import TaskVectorEnv
-from lpgftw_ros.domains.workers import Workers
+from lpgftw_ros.domains.workers import available_cores, Workers
 from lpgftw_ros.domains.workers.processes import WorkerDied
 from lpgftw_ros.errors import InvalidConfig, LpgftwError, SimulationFailed
 from lpgftw_ros.learning.arrays import Array, Batch
@@ -93,10 +93,11 @@ class Sampler:
         """Return n rows of a task in one or two environments, built at first use.
 
         With two, all workers step one of them while the other waits for its actions. That pays
-        where a step takes longer than the actions do: in simulators that fill a process.
+        where a step takes longer than the actions do, in simulators that fill a process, and
+        where the actions have a core of their own.
         """
-        threads = self.suite.task(task).traits.threads
-        return self._rows(task, (n,) if threads else halves(n, self.workers))
+        alone = self.suite.task(task).traits.threads or self.workers >= available_cores()
+        return self._rows(task, (n,) if alone else halves(n, self.workers))
 
     def drive(
         self,

@@ -40,6 +40,26 @@ def test_graph_equals_in_process(start, tmp_path: Path, learner: str) -> None:
         assert physics(out) == physics(tmp_path / 'train')
 
 
+OWN = """
+horizon: 30
+hidden: []
+tasks:
+  - {name: hopper, id: Hopper-v5}
+"""
+
+
+def test_two_parts_that_take_turns_equal_one_in_process(start, tmp_path: Path) -> None:
+    """With one worker and seven rows the bridge steps five of them, then two, where it can."""
+    suite = tmp_path / 'own.yaml'
+    suite.write_text(OWN)
+    more = ['--trajectories', '7']
+    train([*options(str(suite), tmp_path / 'train'), *more])
+    out = tmp_path / 'up'
+    up = start(*options(str(suite), out), *more)
+    assert up.process.wait(180) == 0, up.output
+    assert metrics(out) == metrics(tmp_path / 'train')
+
+
 def test_a_policy_killed_in_the_middle_of_a_rollout_changes_nothing(start, tmp_path: Path) -> None:
     suite = write_suite(tmp_path, horizon=400)
     train(options(suite, tmp_path / 'train', iterations=2))

@@ -79,7 +79,15 @@ def test_two_parts_in_turns_keep_all_workers_busy(n, workers, sizes):
     assert halves(n, workers) == sizes
 
 
-def test_parts_in_turns_have_the_bytes_of_one():
+@pytest.mark.parametrize(('cores', 'parts'), [(1, 1), (2, 1), (3, 2)])
+def test_parts_take_turns_where_a_core_is_left_for_the_policy(monkeypatch, cores, parts):
+    monkeypatch.setattr('lpgftw_ros.domains.sampler.available_cores', lambda: cores)
+    with Sampler(suite_of(id='Hopper-v5'), 2) as sampler:
+        assert len(sampler.turns('only', 23, seed=3)) == parts
+
+
+def test_parts_in_turns_have_the_bytes_of_one(monkeypatch):
+    monkeypatch.setattr('lpgftw_ros.domains.sampler.available_cores', lambda: 3)
     with Sampler(suite_of(id='Hopper-v5'), 2) as sampler:
         policy = policy_for(sampler.env('only', 1))
         expected = arrays(sampler.collect('only', policy, 23, seed=3))
