@@ -10,6 +10,7 @@ from typing import Any
 
 from lpgftw_ros import arguments
 from lpgftw_ros.errors import InvalidConfig, LpgftwError
+from lpgftw_ros.experiments.run_data import is_pinned
 from lpgftw_ros.runs.folder import find_runs, read_config, read_rows
 
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'cells',
         nargs='*',
         metavar='CELL',
-        help='such as halfcheetah-gravity/stl/seed-50; without one, one is drawn at random',
+        help='such as halfcheetah-gravity/stl/seed-70; without one, one is drawn at random',
     )
     parser.add_argument(
         '--results',
@@ -53,9 +54,10 @@ def chosen_cells(args: argparse.Namespace) -> list[Path]:
     """Return the run folders that are named, or one drawn at random."""
     runs = [path for path in find_runs([args.results]) if _can_be_repeated(path)]
     if not args.cells:
-        if not runs:
-            raise InvalidConfig(f'{args.results} has no run that can be repeated')
-        return [random.Random(args.seed).choice(runs)]
+        pinned = [path for path in runs if is_pinned(path)]
+        if not pinned:
+            raise InvalidConfig(f'{args.results} has no run with the pinned arithmetic: name one')
+        return [random.Random(args.seed).choice(pinned)]
     found = []
     for name in args.cells:
         matching = [path for path in runs if str(path).endswith(f'/{name}') or str(path) == name]
@@ -89,6 +91,8 @@ def verify(path: Path, iterations: int, workers: int) -> bool:
         ours, theirs = (_bytes({key: one.get(key) for key in known}) for one in (row, known))
         if ours != theirs:
             print(f'{path}: iteration {number} differs\n  committed {theirs}\n  repeated  {ours}')
+            if not is_pinned(path):
+                print('its arithmetic is not pinned: it repeats on a computer like its own only')
             return False
     print(f'{path}: {len(committed)} iterations are equal, byte by byte')
     return True

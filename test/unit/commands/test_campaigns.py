@@ -91,4 +91,11 @@ def test_a_committed_number_that_does_not_repeat_is_shown(
     (cell / 'metrics.jsonl.gz').write_bytes(gzip.compress(text.encode()))
     words = ['verify-results', 'chaos/stl/seed-7', '--results', str(tmp_path), '--workers', '1']
     assert main(words) == 1
-    assert 'iteration 2 differs' in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert 'iteration 2 differs' in output
+    assert 'its arithmetic is not pinned' not in output
+    (cell / 'fingerprint.json').unlink()
+    assert main(words) == 1
+    assert 'its arithmetic is not pinned' in capsys.readouterr().out
+    assert main(['verify-results', '--results', str(tmp_path)]) == 2
+    assert 'no run with the pinned arithmetic: name one' in capsys.readouterr().err
