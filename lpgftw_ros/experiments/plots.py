@@ -152,6 +152,8 @@ def short_number(value: float, _position: object = None) -> str:
     return f'{value:g}'
 
 
+MOST_NAMED = 3
+"""Most seeds that a title names one by one."""
 MOST_METHODS = 6
 """Most curves in one panel; more cannot be told apart."""
 
@@ -341,10 +343,11 @@ def _plot_panel(group: SuiteRuns, panel: Panel, folder: Path) -> Path:
         parts.append((panel.after(k), f'tasks after the first {k}'))
     width = COLUMN if len(parts) == 1 else PAGE
     figure, axes = new_figure(len(fields), len(parts), width, 2.2 * len(fields) + 0.9, None, None)
-    bands = []
+    lengths = [n for found in panel.methods.values() if (n := longest(found, panel.tasks))]
+    length, bands = min(lengths, default=0), []
     for index, axis in enumerate(axes):
         field, (tasks, title) = fields[index // len(parts)], parts[index % len(parts)]
-        bands += _draw(axis, panel.methods, tasks, field, top=index < len(parts))
+        bands += _draw(axis, panel.methods, tasks, field, length, top=index < len(parts))
         if index < len(parts):
             axis.set_title(f'{title} ({_count(tasks)})')
         if index % len(parts) == 0:
@@ -361,13 +364,13 @@ def _draw(
     methods: Mapping[str, tuple[RunData, ...]],
     tasks: Mapping[int, tuple[str, ...]],
     field: str,
+    length: int,
     top: bool,
 ) -> list[Band]:
     """Draw one panel; return the bands in it."""
     looks, drawn = lines(list(methods)), []
-    lengths = [n for runs in methods.values() if (n := longest(runs, tasks))]
     for label, runs in methods.items():
-        found = band(runs, tasks, field, min(lengths, default=0))
+        found = band(runs, tasks, field, length)
         if found is None:
             continue
         drawn.append(found)
@@ -409,6 +412,8 @@ def _count(tasks: Mapping[int, tuple[str, ...]]) -> str:
     """Return how many tasks a panel averages, and which seeds, in words."""
     sizes = sorted({len(names) for names in tasks.values()})
     span = str(sizes[0]) if len(sizes) == 1 else f'{sizes[0]} to {sizes[-1]}'
+    if len(tasks) > MOST_NAMED:
+        return f'{span} tasks, {len(tasks)} seeds'
     seeds = ', '.join(map(str, sorted(tasks)))
     return f'{span} tasks, seed{"s" if len(tasks) > 1 else ""} {seeds}'
 
