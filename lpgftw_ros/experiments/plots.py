@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 import math
 from pathlib import Path
 import re
@@ -205,10 +205,7 @@ class Panel:
     def runs_of(self, suite: str) -> SuiteRuns:
         """Return the runs of this panel with nothing but the tasks they share."""
         methods = {
-            label: tuple(
-                replace(run, tasks=tuple(r for r in run.tasks if r.task in self.tasks[run.seed]))
-                for run in runs
-            )
+            label: tuple(run.only(self.tasks[run.seed]) for run in runs)
             for label, runs in self.methods.items()
         }
         return SuiteRuns(suite, methods)

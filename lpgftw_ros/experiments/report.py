@@ -184,7 +184,7 @@ Each row compares runs with the single-task runs (STL) of the same seeds. Area a
 of docs/metrics.md, with 95 % intervals over seeds; with one seed the interval is over tasks and
 says nothing about seeds. In the area gained a task pays for its own start and iterations; the area
 of the lifetime counts every step of a run, draws and probes of other tasks too. A link leads to
-the commands behind a row.
+the commands behind a row. The claims and figures of a domain, further down, rest on all its seeds.
 """
 DEVELOPMENT_SEEDS = (50, 60)
 """Settings were chosen on these; all other seeds confirm."""

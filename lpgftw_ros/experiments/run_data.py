@@ -123,9 +123,9 @@ class RunData:
     def only(self, tasks: Collection[str]) -> 'RunData':
         """Return this run as if it had met no other tasks."""
         kept = tuple(result for result in self.tasks if result.task in tasks)
-        visits = {result.visit for result in kept}
         if len(kept) == len(self.tasks):
             return self
+        visits = {result.visit for result in kept}
         samplings = tuple(s for s in self.samplings if s.visit in visits)
         return replace(
             self,

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from lpgftw_ros.experiments.metrics import area, held, lifetime_area, stage_score
-from lpgftw_ros.experiments.run_data import LEARNING, read_run, RunData
+from lpgftw_ros.experiments.run_data import LEARNING, read_run, RunData, TaskResult
 from lpgftw_ros.runs.stages import FINAL, TUNE
 
 
@@ -44,7 +44,7 @@ def line(run: RunData) -> str:
     )
 
 
-def own_area(run: RunData, result, budget: float) -> float:
+def own_area(run: RunData, result: TaskResult, budget: float) -> float:
     """Return the area of one task over the budget of its visit."""
     course = run.course(result.visit)
     values, steps = (np.array([getattr(s, n) for s in course]) for n in ('return_mean', 'steps'))

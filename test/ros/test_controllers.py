@@ -1,6 +1,7 @@
 """The guard's commands reach stand-ins with the names, types and QoS of common controllers."""
 
 import importlib.util
+import os
 
 from geometry_msgs.msg import TwistStamped
 import numpy as np
@@ -113,9 +114,13 @@ def test_a_gripper_is_commanded_by_its_action(ros_domain, tmp_path, gripper):
     assert (first.position[0] if parallel else first.position) == 0.05
 
 
-def test_the_gripper_action_is_off_with_one_line_without_its_messages(ros_domain, tmp_path):
-    if importlib.util.find_spec('control_msgs') is not None:
-        pytest.skip('control_msgs is installed here')
+def test_the_gripper_action_is_off_with_one_line_without_its_messages(
+    ros_domain, tmp_path, monkeypatch
+):
+    """Where the package is installed, an empty one of its name stands before it."""
+    (tmp_path / 'hidden' / 'control_msgs').mkdir(parents=True)
+    (tmp_path / 'hidden' / 'control_msgs' / '__init__.py').touch()
+    monkeypatch.setenv('PYTHONPATH', str(tmp_path / 'hidden'), prepend=os.pathsep)
     cell = cell_of(tmp_path, gripper='gripper_command')
     try:
         assert not cell.change('safety_guard', CONFIGURE)
