@@ -196,6 +196,8 @@ def decisions(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 _STARTS = {
     'carried': ('sigma was carried over', 'sigma starts at one: carrying it did not pay'),
+    'latest_policy': ('starts from the policy of the task before', ''),
+    'best_policy': ('starts from the policy that earned most', ''),
     'shared_head': ('its head starts as earlier tasks agree', 'its head starts at random'),
 }
 """Measured start -> what to say where it was taken and where it was not."""
@@ -208,7 +210,7 @@ def _start(row: Mapping[str, Any], name: str) -> str:
 def _probe(row: Mapping[str, Any], visited: str) -> list[tuple[str, str]]:
     """Return what was decided from one probe, `visited` being the task learned at the time."""
     task = row['task']
-    if 'carried' in row or 'shared_head' in row:
+    if any(name in row for name in _STARTS):
         return [(task, text) for name in _STARTS if (text := _start(row, name))]
     if row.get('start_kept'):
         return [(task, 'went back to its start, which earned more than the tuned policy')]

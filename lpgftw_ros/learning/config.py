@@ -97,7 +97,12 @@ def configure(config_type: type[C], values: Mapping[str, Any], kind: str = 'sett
     return config_type(**values)
 
 
-BASE_LEARNERS = {'npg': 'steps:Npg', 'reinforce': 'steps:Reinforce', 'trpo': 'trpo:Trpo'}
+BASE_LEARNERS = {
+    'npg': 'steps:Npg',
+    'reinforce': 'steps:Reinforce',
+    'trpo': 'trpo:Trpo',
+    'agreed': 'agreed:Agreed',
+}
 """Name of each base learner: its module in this package and its class."""
 
 
@@ -107,8 +112,8 @@ class TrainingConfig:
 
     step: str = setting(
         'npg',
-        'base learner: natural gradient at a fixed KL, plain REINFORCE, or a line search in the '
-        'trust region',
+        'base learner: natural gradient at a fixed KL, plain REINFORCE, a line search, or as far '
+        'as the halves of a batch agree',
         choices=tuple(BASE_LEARNERS),
     )
     max_kl: float = setting(0.005, 'KL divergence allowed per step (delta)', min=1e-9, max=10.0)
@@ -134,6 +139,9 @@ class TrainingConfig:
     value_epochs: int = setting(2, 'passes over the batch per value fit', min=1, max=1000)
     value_learning_rate: float = setting(1e-3, 'Adam step of the value fit', min=1e-7, max=1.0)
     value_scaling: bool = setting(False, 'fit values on standardised inputs and returns')
+    initial_log_std: float = setting(
+        0.0, 'log sigma a task starts with; 0: sigma of one', min=-3.0, max=3.0
+    )
     normalise: bool = setting(
         False,
         'learn from observations with mean 0 and deviation 1, by the running moments of the '

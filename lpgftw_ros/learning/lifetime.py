@@ -265,6 +265,9 @@ class LifelongLearner(ABC):
     def _first_factors(self, task: str, seed: int) -> TaskFactors:
         """Return the initial factors of a new task."""
 
+    def _initial_log_std(self) -> Array:
+        return np.full(self._spec.act_dim, self._config.initial_log_std)
+
     def _coordinates(self, run: TaskRun) -> Coordinates:
         """Return what a step moves: by default theta, as the residual, head and log sigma."""
         return Coordinates(self._spec, np.zeros((self._spec.n_parameters, 0)), free=True)

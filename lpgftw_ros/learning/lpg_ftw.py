@@ -120,7 +120,7 @@ class LpgFtw(LifelongLearner):
         learned = k == 0 or (grows and spec.hidden)  # theta = 0 would be a dead network
         residual = theta if learned else np.zeros(spec.n_parameters)
         s = self._knowledge_base.first_coefficients(self._config.coefficient_start)
-        return TaskFactors(s, residual, head, np.zeros(spec.act_dim))
+        return TaskFactors(s, residual, head, self._initial_log_std())
 
     def _coordinates(self, run: TaskRun) -> Coordinates:
         columns = self._basis()[:, : len(run.factors.coefficients)]

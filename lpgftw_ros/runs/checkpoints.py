@@ -276,7 +276,11 @@ class ForeignCheckpoint(StateMismatch):
 
 
 def present_schema(arrays: Mapping[str, Array], info: Mapping[str, Any]) -> dict[str, Array]:
-    """Return a learner's state; one of format 1 kept every policy twice, under other names."""
+    """Return a learner's state as it is written now.
+
+    One of format 1 kept every policy twice, under other names. A state of the adaptive learner
+    may come from before it counted what a task owes.
+    """
     parts = tuple(f'{part}/' for part in STATE_PARTS)
     state = {name: array for name, array in arrays.items() if name.startswith(parts)}
     if 'knowledge/basis' in arrays:
@@ -285,6 +289,10 @@ def present_schema(arrays: Mapping[str, Array], info: Mapping[str, Any]) -> dict
         for i, task in enumerate(info['tasks']):
             if f'base/task/{task}/log_std' in state and f'base/parked/{task}/log_std' not in state:
                 state[f'base/task/{task}/log_std'] = arrays[f'knowledge/{i}/log_std']
+    if 'run/account' in state and 'run/debt' not in state:
+        state['run/debt'] = np.array([0, 1, 0, 0], np.int64)
+        begun = [name for name in state if name.endswith('/extra/over')]
+        state |= {name.removesuffix('over') + 'asked': np.zeros(1) for name in begun}
     return state
 
 

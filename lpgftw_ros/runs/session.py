@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from lpgftw_ros.domains.suites import load_suite
+from lpgftw_ros.errors import StateMismatch
 from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.learner import Learner
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
@@ -128,6 +129,8 @@ class Session:
     def import_knowledge(self, path: Path) -> None:
         """Replace everything learned by that of a file or run folder; no task may be running."""
         shared, noted = read_shared(path)
+        if path.is_dir() and not bytes(shared['base/finished']).strip():
+            raise StateMismatch(f'{path} has no knowledge yet: none of its tasks is finished')
         self.learner.adopt(shared)
         self.lifelong.forget_progress(noted.get('probe_root', self.config.loop.seed))
         self.save()

@@ -24,16 +24,17 @@ def main() -> None:
     parser.add_argument('run', type=Path)
     parser.add_argument('out', type=Path)
     parser.add_argument('--number', type=int, required=True)
+    parser.add_argument('--tasks', type=int, help='how many; default: all that are left')
     parser.add_argument('--set', action='append', default=[], dest='settings')
     args = parser.parse_args()
     saved = read_config(args.run)
     asked = saved.settings() | dict(map(key_value, args.settings))
     config = resolve(saved.suite, saved.learner, overrides=asked)
-    shared = CheckpointStore(args.run / 'checkpoints')._load_base(args.number)
+    shared = CheckpointStore(args.run / 'checkpoints').shared_before(args.number)
     with Sampler(config.suite, 1) as sampler:
         spec = policy_spec(saved, sampler)
         done = bytes(shared['base/finished']).decode().split()
-        left = tuple(task for task in saved.tasks if task not in done)
+        left = tuple(task for task in saved.tasks if task not in done)[: args.tasks]
         with Session(replace(config, tasks=left), args.out, spec=spec) as session:
             if not session.resumed:
                 session.learner.adopt(shared)

@@ -3,8 +3,9 @@
     python results/adaptive/branch.py --knowledge RUN --variant both --tasks drawer-open,door-open
 
 RUN is a run folder of `lpg-ftw`, or a knowledge file; every variant starts from what it knows of its
-first --keep tasks, STL from nothing. One line per (variant, task, draw) is appended to --out; lines
-that are there already are skipped.
+first --keep tasks, STL from nothing; without --knowledge all do. A variant may have further settings,
+`stl+value_scaling=true+value_epochs=1`. One line per (variant, task, draw) is appended to --out;
+lines that are there already are skipped.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from lpgftw_ros.learning.registry import make_learner
 from lpgftw_ros.learning.serialise import pack_names, pack_text
 from lpgftw_ros.runs.checkpoints import read_shared
 from lpgftw_ros.runs.config import resolve
+from lpgftw_ros.runs.options import key_value
 
 SCALED: dict[str, object] = {'value_scaling': True, 'value_epochs': 2}
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
@@ -59,7 +61,7 @@ def main() -> None:
     """Run what is asked for and not there yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--suite', default='mt10')
-    parser.add_argument('--knowledge', type=Path, required=True)
+    parser.add_argument('--knowledge', type=Path)
     parser.add_argument('--keep', type=int, default=3, help='tasks whose knowledge is used')
     parser.add_argument('--variant', required=True, help=', '.join(VARIANTS))
     parser.add_argument('--tasks', required=True)
@@ -87,13 +89,14 @@ def main() -> None:
 
 def branch(args: argparse.Namespace, variant: str, sampler: Sampler, draw: int) -> Learner:
     """Return a learner that has the saved knowledge."""
-    name, settings = VARIANTS[variant]
-    config = resolve(args.suite, name, overrides=settings)
+    start, *more = variant.split('+')
+    name, settings = VARIANTS[start]
+    config = resolve(args.suite, name, overrides=settings | dict(map(key_value, more)))
     first = sampler.suite.tasks[0]
     spec = PolicySpec(*first.dimensions, config.hidden)
     seed = derive_seed(draw, Purpose.POLICY_INIT)
     learner = make_learner(name, spec, config.method, seed=seed)
-    if name != 'stl':
+    if args.knowledge is not None and name != 'stl':
         shared = read_shared(args.knowledge)[0]
         if name == 'lpg-ftw-adaptive' and 'base/signatures' not in shared:
             nothing = pack_names([])

@@ -27,7 +27,8 @@ class AdaptiveConfig(LpgFtwConfig):
     )
     std_start: Literal['measured', 'mean', 'one'] = setting(
         'measured',
-        'log sigma of a new task: the mean of earlier tasks if it earns more, that mean, or 0',
+        'log sigma of a new task: the mean of earlier tasks if it earns more, that mean, or '
+        'initial_log_std',
         choices=('measured', 'mean', 'one'),
     )
     start_margin: float = setting(
@@ -43,6 +44,21 @@ class AdaptiveConfig(LpgFtwConfig):
     )
     head_penalty: float = setting(
         1.0, "weight of the shared head's size; larger: smaller first actions", min=1e-9
+    )
+    policy_start: Literal['mean', 'measured'] = setting(
+        'mean',
+        'policy of a new task: L times the mean s, or that of the latest or best task if it earns '
+        'more',
+        choices=('mean', 'measured'),
+    )
+    policy_margin: float = setting(
+        0.05, "relative gain at which an earlier task's policy is taken", min=0.0, max=100.0
+    )
+    value_start: Literal['fresh', 'explaining'] = setting(
+        'fresh',
+        'value function of a new task: a random one, or that of an earlier task that explains '
+        'its first batch better',
+        choices=('fresh', 'explaining'),
     )
     start_trajectories: int = setting(
         5, 'trajectories per candidate of a measured start', min=2, max=1000
@@ -61,6 +77,12 @@ class AdaptiveConfig(LpgFtwConfig):
         'iterations',
         'what ends a task: its iterations, a plateau of the return, or one with lasting success',
         choices=('iterations', 'plateau', 'success'),
+    )
+    payback: float = setting(
+        0.0,
+        'largest share of the iterations of a task that pays for draws and probes; 0: not paid',
+        min=0.0,
+        max=0.9,
     )
     least_iterations: int = setting(10, 'iterations before a task may end early', min=1)
     plateau_window: int = setting(

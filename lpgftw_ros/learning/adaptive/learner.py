@@ -38,7 +38,7 @@ from lpgftw_ros.learning.adaptive.guard import (
 from lpgftw_ros.learning.adaptive.recognise import Recognition
 from lpgftw_ros.learning.adaptive.start import (
     advance,
-    Candidates,
+    Candidate,
     Draws,
     draws_arrays,
     kept_start,
@@ -69,7 +69,13 @@ from lpgftw_ros.learning.randomness import derive_seed, generator, Purpose
 from lpgftw_ros.learning.serialise import AnyArray, StateReader
 from lpgftw_ros.learning.solvers import TaskModel, with_form
 from lpgftw_ros.learning.steps import Coordinates, Fisher, Move
-from lpgftw_ros.learning.values import ValueFunction, whitened_advantages
+from lpgftw_ros.learning.values import (
+    discounted_returns,
+    relative_error,
+    value_features,
+    ValueFunction,
+    whitened_advantages,
+)
 
 DRAWS_LEFT = measure('draws_left', 'random starts of the first task that are left')
 RESTARTED = measure('restarted', 'iterations without progress before the task restarted')
@@ -95,12 +101,12 @@ class AdaptiveLpgFtw(LpgFtw):
     def _first_factors(self, task: str, seed: int) -> TaskFactors:
         if self._knowledge_base.n_columns == 0:
             super()._first_factors(task, seed)  # refuses if every column waits
-            return random_factors(self._spec, self._seed)
+            return random_factors(self._spec, self._initial_log_std(), self._seed)
         if self._config.residuals == 'columns':
             factors = super()._first_factors(task, seed)
         else:
             s = self._knowledge_base.first_coefficients(self._config.coefficient_start)
-            factors = transferred_factors(self._spec, s, seed)
+            factors = transferred_factors(self._spec, s, self._initial_log_std(), seed)
         carried = self._config.std_start == 'mean' and bool(self._finished)
         return replace(factors, log_std=self._carried_std()) if carried else factors
 
@@ -138,7 +144,8 @@ class AdaptiveLpgFtw(LpgFtw):
         own = derive_seed(run.seed, Purpose.POLICY_INIT, number)
         values = ValueFunction.create(self._spec.obs_dim, generator(own, Purpose.VALUE_INIT))
         k = len(run.factors.coefficients)
-        factors = random_factors(self._spec, self._seed, number, columns=k)
+        std = self._initial_log_std()
+        factors = random_factors(self._spec, std, self._seed, number, columns=k)
         extras = self._first_extras() | note_start(factors, self._config.max_columns)
         return TaskRun(run.task, own, factors, values, extras=extras)
 
@@ -168,18 +175,30 @@ class AdaptiveLpgFtw(LpgFtw):
 
     def improve(self, batch: Batch) -> StepReport:
         """Take one policy step."""
+        self._choose_values(batch)
         report = super().improve(batch)
         run, measures = self._need_run(), dict(report.measures)
         run.extras = remember(run.extras, batch, first=run.iteration == 1)
         self._stepped, self._inquiry = run, None
-        learning = self._account.learning + batch.n_trajectories
-        self._account = replace(self._account, learning=learning)
+        n, account = batch.n_trajectories, self._account
+        self._account = replace(account, learning=account.learning + n, batch=n)
         draws = self._draws.get(run.task, Draws())
         if draws.others:
             measures[DRAWS_LEFT] = 1 + len(draws.others)
         if draws.failed and run.iteration == 1:
             measures[RESTARTED] = draws.failed
         return replace(report, measures=measures)
+
+    def _choose_values(self, batch: Batch) -> None:
+        """Let a new task take the value function that explains its first batch best."""
+        run, config = self._need_run(), self._config
+        if config.value_start == 'fresh' or run.iteration or run.task in self._finished:
+            return
+        features = value_features(batch.observations, batch.step_in_trajectory)
+        returns = discounted_returns(batch, config.gamma)
+        known = [run.values, *(done.values for done in self._finished.values())]
+        errors = [relative_error(values.predict(features), returns) for values in known]
+        run.values = known[int(np.argmin(errors))].copy()
 
     def fit_values(self) -> ValueReport:
         """Fit the value function of the start that took the last step."""
@@ -193,6 +212,11 @@ class AdaptiveLpgFtw(LpgFtw):
 
         It also chooses which start goes on: the next draw, or a new one if this came nowhere.
         """
+        total = self._plan(self._account.allowed(iterations, self._config.payback))
+        self._need_run().extras['asked'] = np.array([float(iterations)])
+        return total
+
+    def _plan(self, iterations: int) -> int:
         run, config = self._need_run(), self._config
         draws = self._draws.get(run.task, Draws())
         if draws.others:
@@ -225,6 +249,7 @@ class AdaptiveLpgFtw(LpgFtw):
     def _fold(self, run: TaskRun, batch: Batch) -> TaskFactors:
         """Add alpha - r and s to A and b, solve for L, and keep r with its task."""
         kb, factors = self._knowledge_base, run.factors
+        self._settle_account(run)
         self._draws.pop(run.task, None)
         if run.task in self._reserved or self._config.residuals == 'columns':
             alone = kb.tasks == (run.task,)
@@ -249,6 +274,11 @@ class AdaptiveLpgFtw(LpgFtw):
         if self._inquires:
             self._memory.pending = Pending(run.task, before, tuned.theta)
         return factors
+
+    def _settle_account(self, run: TaskRun) -> None:
+        """Note what a task took beyond the iterations requested, over all its starts."""
+        asked = int(run.extras['asked'][0])
+        self._account = self._account.settled(self.iteration - asked if asked else 0)
 
     def _regroup(self, task: str, factors: TaskFactors, model: TaskModel) -> TaskFactors:
         """Put all tasks on another basis if the residual of this one pays for others."""
@@ -322,21 +352,24 @@ class AdaptiveLpgFtw(LpgFtw):
     def _count(self, purpose: str, n: int) -> None:
         """Note the trajectories of a probe in the account of the part that asked for them."""
         part = 'guard' if purpose in ('reference', 'guard') else 'inheritance'
-        if purpose != 'start':
-            spent = {part: getattr(self._account, part) + n}
-            self._account = replace(self._account, **spent)
+        self._account = self._account.probed(n, None if purpose == 'start' else part)
 
     def _settle(self) -> None:
         if self._inquiry is not None and self._inquiry.probe is None:
             self._memory.pending = self._inquiry = None
             self._version += 1
 
-    def _candidates(self, run: TaskRun) -> Candidates:
+    def _candidates(self, run: TaskRun) -> dict[str, Candidate]:
         """Return the starts of a new task besides the usual one."""
         config, found = self._config, {}
         if config.std_start == 'measured':
             carried = replace(run.factors, log_std=self._carried_std())
-            found['carried'] = carried, config.start_margin
+            found['carried'] = Candidate(carried, config.start_margin)
+        if config.policy_start == 'measured':
+            for task, name in self._shown_policies().items():
+                done = self._finished[task]
+                factors = self._widened(done.factors)
+                found[name] = Candidate(factors, config.policy_margin, done.values)
         signatures = self._memory.signatures
         if config.head_start == 'measured' and signatures and self._spec.head_size:
             knowledge, shown = self.knowledge(), []
@@ -344,13 +377,23 @@ class AdaptiveLpgFtw(LpgFtw):
                 obs = signature.observations
                 shown.append((obs, knowledge.policy(task).act(obs)))
             head = shared_head(self._running_policy(), shown, config.head_penalty)
-            found['shared_head'] = replace(run.factors, head=head), config.head_margin
+            found['shared_head'] = Candidate(replace(run.factors, head=head), config.head_margin)
         return found
+
+    def _shown_policies(self) -> dict[str, str]:
+        """Return the finished tasks whose policies a new task may start from, with a name."""
+        level = {task: float(np.mean(r)) for task, r in self._memory.earned.items()}
+        if not level:
+            return {}
+        return {list(level)[-1]: 'latest_policy', max(level, key=level.__getitem__): 'best_policy'}
 
     def _measure_start(self, run: TaskRun) -> Series[None]:
         """Start with what earns most."""
         config = self._config
-        start = yield from measured_start(run, self._candidates(run), config, self._found)
+        taken = yield from measured_start(run, self._candidates(run), config, self._found)
+        start = run.factors if taken is None else taken.factors
+        if taken is not None and taken.values is not None:
+            run = replace(run, values=taken.values.copy())
         noted = note_start(start, config.max_columns) | {'unmeasured': np.zeros(1)}
         self._run = replace(run, factors=start, extras=run.extras | noted)
 

@@ -21,7 +21,6 @@ one is left, which continues to the N iterations requested; no draw runs longer 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import math
-from typing import TypeAlias
 
 import numpy as np
 
@@ -43,21 +42,23 @@ from lpgftw_ros.learning.policies import (
 )
 from lpgftw_ros.learning.randomness import generator, Purpose
 from lpgftw_ros.learning.serialise import AnyArray, pack_names, prefixed, read_run, StateReader
+from lpgftw_ros.learning.values import ValueFunction
 
 
-def random_factors(spec: PolicySpec, seed: int, *path: int, columns: int = 0) -> TaskFactors:
+def random_factors(
+    spec: PolicySpec, log_std: Array, seed: int, *path: int, columns: int = 0
+) -> TaskFactors:
     """Return a random policy, as single-task learning starts; `path` tells draws apart."""
     rng = generator(seed, Purpose.POLICY_INIT, *path)
     theta, head = initial_theta(spec, rng), initial_head(spec, rng)
-    return TaskFactors(np.zeros(columns), theta, head, np.zeros(spec.act_dim))
+    return TaskFactors(np.zeros(columns), theta, head, log_std)
 
 
-def transferred_factors(spec: PolicySpec, s: Array, seed: int) -> TaskFactors:
-    """Return theta = L s with a fresh head and sigma of one."""
+def transferred_factors(spec: PolicySpec, s: Array, log_std: Array, seed: int) -> TaskFactors:
+    """Return theta = L s with a fresh head and a sigma."""
     rng = generator(seed, Purpose.POLICY_INIT)
     initial_theta(spec, rng)  # the head is the one LPG-FTW draws
-    head, log_std = initial_head(spec, rng), np.zeros(spec.act_dim)
-    return TaskFactors(s, np.zeros(spec.n_parameters), head, log_std)
+    return TaskFactors(s, np.zeros(spec.n_parameters), initial_head(spec, rng), log_std)
 
 
 # The start of a task is noted, so that the task can go back to it.
@@ -107,28 +108,35 @@ def shared_head(policy: PolicySnapshot, shown: Sequence[tuple[Array, Array]], la
     return np.concatenate((W[:-1].T.ravel(), W[-1]))
 
 
-Candidates: TypeAlias = Mapping[str, tuple[TaskFactors, float]]
-"""Name of a start -> its factors and the relative gain at which it is taken."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A start besides the usual one."""
+
+    factors: TaskFactors
+    margin: float
+    """Relative gain at which it is taken."""
+    values: ValueFunction | None = None
+    """Value function of the policy, if it is that of another task."""
 
 
 def measured_start(
-    run: TaskRun, candidates: Candidates, config: AdaptiveConfig, found: Found
-) -> Series[TaskFactors]:
-    """Return the start that earns most, with common random numbers; the usual one wins ties."""
+    run: TaskRun, candidates: Mapping[str, Candidate], config: AdaptiveConfig, found: Found
+) -> Series[Candidate | None]:
+    """Return the start that earns most, with common random numbers; none: the usual one."""
     own = yield Probe(run.task, run.factors, config.start_trajectories, True, 'start')
     returns: dict[str, Array] = {}
-    for name, (factors, _) in candidates.items():
-        batch = yield Probe(run.task, factors, config.start_trajectories, True, 'start')
+    for name, candidate in candidates.items():
+        batch = yield Probe(run.task, candidate.factors, config.start_trajectories, True, 'start')
         returns[name] = batch.returns
     n = len(candidates)
     better = [
         name
-        for name, (_, margin) in candidates.items()
-        if wins(returns[name], own.returns, margin, tests=n)
+        for name, candidate in candidates.items()
+        if wins(returns[name], own.returns, candidate.margin, tests=n)
     ]
     best = max(better, key=lambda name: float(np.mean(returns[name])), default=None)
     found.update({name: float(name == best) for name in candidates})
-    return run.factors if best is None else candidates[best][0]
+    return None if best is None else candidates[best]
 
 
 def kept_start(tuned: Probe, start: Probe, config: AdaptiveConfig, found: Found) -> Series[bool]:

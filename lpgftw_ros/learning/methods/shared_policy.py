@@ -33,14 +33,14 @@ class SharedPolicyLearner(LifelongLearner):
         super().__init__(spec, config, seed)
         self._shared_std = shared_std
         self._theta = initial_theta(spec, generator(seed, Purpose.POLICY_INIT))
-        self._log_std: Array = np.zeros(spec.act_dim)
+        self._log_std = self._initial_log_std()
 
     def _basis(self) -> Array:
         return self._theta[:, None]
 
     def _first_factors(self, task: str, seed: int) -> TaskFactors:
         head = initial_head(self._spec, generator(seed, Purpose.POLICY_INIT))
-        # a sigma per task restarts at one; a shared sigma is always the committed one
+        # a sigma per task restarts as the first did; a shared sigma is always the committed one
         return TaskFactors(np.zeros(1), self._theta.copy(), head, self._log_std.copy())
 
     def _revisit_factors(self, task: str) -> TaskFactors:

@@ -28,7 +28,7 @@ class Stl(LifelongLearner):
         # from the learner's seed, not the task's: all tasks of a trial start alike, as published
         rng = generator(self._seed, Purpose.POLICY_INIT)
         theta, head = initial_theta(self._spec, rng), initial_head(self._spec, rng)
-        return TaskFactors(np.zeros(0), theta, head, np.zeros(self._spec.act_dim))
+        return TaskFactors(np.zeros(0), theta, head, self._initial_log_std())
 
     def _fold(self, run: TaskRun, batch: Batch) -> TaskFactors:
         return run.factors

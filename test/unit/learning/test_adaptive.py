@@ -7,8 +7,15 @@ import types
 import numpy as np
 import pytest
 
-from lpgftw_ros.errors import InvalidConfig, LearnerMisuse
-from lpgftw_ros.learning.adaptive.budget import empty_history, is_over, is_stuck, remember
+from lpgftw_ros.errors import InvalidConfig, LearnerMisuse, StateMismatch
+from lpgftw_ros.learning import make_learner
+from lpgftw_ros.learning.adaptive.budget import (
+    Account,
+    empty_history,
+    is_over,
+    is_stuck,
+    remember,
+)
 from lpgftw_ros.learning.adaptive.columns import (
     best_basis,
     best_coefficients,
@@ -45,6 +52,8 @@ from lpgftw_ros.learning.policies import compose, forward, PolicySpec
 from lpgftw_ros.learning.solvers import TaskModel, TaskTerm
 from lpgftw_ros.learning.solvers.forms import DenseForm
 from lpgftw_ros.learning.steps import conjugate_gradient, curvature_along, Fisher
+from lpgftw_ros.learning.values import discounted_returns, value_features
+from lpgftw_ros.runs.checkpoints import present_schema
 
 from .conftest import toy_batch
 
@@ -1036,3 +1045,116 @@ def test_an_environment_that_ends_early_is_not_a_known_task():
     short = Signature(long.observations[:2], long.rewards[:2])
     assert distance(long, long) == 0.0
     assert distance(long, short) == distance(short, long) == float('inf')
+
+
+# -- what a lifetime owes ------------------------------------------------------------------------
+
+
+def test_what_draws_and_probes_take_is_paid_back_by_later_tasks():
+    account = Account(batch=8).settled(beyond=30)
+    assert (account.debt, account.allowed(50, 0.5)) == (240, 25)
+    assert account.allowed(50, 0.9) == 20
+    assert account.allowed(50, 0.0) == 50
+    for _ in range(2):
+        account = account.settled(account.allowed(50, 0.4) - 50)
+    assert (account.debt, account.allowed(50, 0.4)) == (0, 50)
+    account = account.probed(4, 'guard').probed(5, None)
+    assert (account.guard, account.inheritance, account.debt) == (4, 0, 9)
+    assert account.allowed(50, 0.4) == 48  # 9 trajectories are two iterations
+    assert account.settled(0).allowed(50, 0.4) == 47  # the next task may probe as much
+    assert account.settled(-20).allowed(50, 0.4) == 50
+
+
+def test_a_lifetime_with_draws_takes_the_iterations_requested():
+    learner = make(draws=4, draw_iterations=3, payback=0.5)
+    taken = []
+    for task in 'abcdef':
+        learner.start_task(task, seed=1)
+        while learner.iteration < learner.plan(8):
+            iterate(learner, 1)
+            learner = copy_of(learner)
+        taken.append(learner.iteration)
+        learner.finish_task(toy_batch(learner, seed=1))
+        measure(learner)
+    assert taken[0] == 18
+    assert min(taken) == 4
+    beside = learner._account.probes + learner._account.probes_before
+    assert sum(taken) * 8 + beside <= 6 * 8 * 8 + 8
+
+
+def test_a_state_from_before_debts_can_be_read():
+    learner = make()
+    learn(learner, 'a')
+    learner.start_task('b', seed=1)
+    iterate(learner)
+    state = learner.state()
+    old = {n: a for n, a in state.items() if n != 'run/debt' and not n.endswith('/asked')}
+    with pytest.raises(StateMismatch):
+        copy_of(learner).load_state(old)
+    learner.load_state(present_schema(old, {}))
+    assert learner.plan(5) == 5
+
+
+# -- values and policies that are carried over ---------------------------------------------------
+
+
+@pytest.mark.parametrize('value_start', ['fresh', 'explaining'])
+def test_a_new_task_takes_the_values_that_explain_its_first_batch(value_start):
+    learner = make(value_start=value_start)
+    learn(learner, 'a', 'b')
+    learner.start_task('c', seed=1)
+    own, batch = learner._run.values.copy(), toy_batch(learner)
+    features = value_features(batch.observations, batch.step_in_trajectory)
+    goal = discounted_returns(batch, learner.config.gamma)
+    # the values of task a know exactly what this batch returns
+    exact = learner._finished['a'].values
+    for _ in range(200):
+        exact.fit(features, goal, np.random.default_rng(1), epochs=5, learning_rate=1e-2)
+    learner.improve(batch)
+    wanted = exact if value_start == 'explaining' else own
+    np.testing.assert_array_equal(learner._run.values.parameters, wanted.parameters)
+    learner.fit_values()
+    assert not np.array_equal(learner._run.values.parameters, wanted.parameters)
+    kept = learner._run.values.parameters.copy()
+    iterate(learner, 1)  # only the first batch decides
+    assert learner._run.values.n_updates > 0
+    assert not np.array_equal(kept, exact.parameters)
+
+
+@pytest.mark.parametrize('taken', ['none', 'latest_policy', 'best_policy'])
+def test_a_new_task_may_start_from_the_policy_of_another(taken):
+    learner = make(max_columns=1, std_start='one', policy_start='measured', **MEASURED)
+    learn(learner, 'a', 'b', 'c')
+    measure(learner)
+    learner._memory.earned |= {'a': np.full(8, 5.0), 'b': np.full(8, 9.0), 'c': np.full(8, 1.0)}
+    learner.start_task('d', seed=1)
+    learner.park_task()
+    learner = copy_of(learner)
+    learner.start_task('d', seed=9)
+    plain = learner.factors()
+    donors = {'latest_policy': 'c', 'best_policy': 'b'}
+    theta = {name: learner.knowledge().policy(task).theta for name, task in donors.items()}
+
+    def gain(probe):
+        here = learner.knowledge().compose(probe.factors).theta
+        return 1e4 * (taken in theta and np.array_equal(here, theta[taken]))
+
+    series = measure(learner, gain)
+    assert series[-1][2] == {name: float(name == taken) for name in donors}
+    now = learner.factors()
+    if taken == 'none':
+        np.testing.assert_array_equal(now.coefficients, plain.coefficients)
+    else:
+        done = learner._finished[donors[taken]]
+        np.testing.assert_array_equal(now.residual, done.factors.residual)
+        np.testing.assert_array_equal(learner._run.values.parameters, done.values.parameters)
+        assert learner._run.values is not done.values
+    iterate(learner)
+    assert_same_state(learner, copy_of(learner))
+
+
+@pytest.mark.parametrize('method', ['stl', 'lpg-ftw', 'lpg-ftw-adaptive', 'ewc', 'er'])
+def test_every_method_starts_with_the_sigma_asked_for(method):
+    learner = make_learner(method, LINEAR, {'initial_log_std': -1.2, 'value_epochs': 1}, seed=3)
+    learner.start_task('a', seed=1)
+    np.testing.assert_array_equal(learner.factors().log_std, [-1.2, -1.2])

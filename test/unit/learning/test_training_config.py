@@ -33,7 +33,7 @@ def test_a_whole_number_is_a_number():
         ('max_kl', 0.0, 'max_kl must be at least 1e-09, got 0'),
         ('gamma', 1.5, 'gamma must be at most 1, got 1.5'),
         ('gamma', float('nan'), 'gamma must be a finite number, got nan'),
-        ('step', 'adam', "step must be one of npg, reinforce, trpo, got 'adam'"),
+        ('step', 'adam', "step must be one of npg, reinforce, trpo, agreed, got 'adam'"),
         ('step', 3, 'step must be a text, got 3'),
         ('cg_iterations', 2.5, 'cg_iterations must be a whole number, got 2.5'),
         ('cg_iterations', True, 'cg_iterations must be a whole number, got True'),

@@ -219,6 +219,22 @@ def test_knowledge_moves_between_runs_as_one_file(
             np.testing.assert_array_equal(session.learner.knowledge().policy('g-12').theta, theta)
 
 
+def test_a_run_without_a_finished_task_has_no_knowledge_to_start_from(
+    tiny_config: Make, train: Train, sampler: Sampler, tmp_path: Path
+) -> None:
+    config, out = tiny_config(tasks='3'), tmp_path / 'one'
+
+    def stop(session: Session) -> None:
+        if session.learner.iteration == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, out, on_step=stop)
+    spec = policy_spec(config, sampler)
+    with pytest.raises(StateMismatch, match='none of its tasks is finished'):
+        Session(config, tmp_path / 'two', spec=spec, knowledge=out)
+
+
 def test_pruning_keeps_what_both_iterations_need(
     tiny_config: Make, train: Train, tmp_path: Path
 ) -> None:
