@@ -195,7 +195,7 @@ def decisions(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 _STARTS = {
-    'carried': ('sigma was carried over', 'sigma starts at one: carrying it did not pay'),
+    'carried': ('sigma was carried over', 'sigma starts anew: carrying it did not pay'),
     'latest_policy': ('starts from the policy of the task before', ''),
     'best_policy': ('starts from the policy that earned most', ''),
     'shared_head': ('its head starts as earlier tasks agree', 'its head starts at random'),
@@ -203,15 +203,17 @@ _STARTS = {
 """Measured start -> what to say where it was taken and where it was not."""
 
 
-def _start(row: Mapping[str, Any], name: str) -> str:
-    return _STARTS[name][not row[name]] if name in row else ''
+def _start(row: Mapping[str, Any]) -> list[str]:
+    """Return which measured start was taken; if none, which were not."""
+    taken = [yes for name, (yes, _) in _STARTS.items() if row.get(name)]
+    return taken or [no for name, (_, no) in _STARTS.items() if name in row and no]
 
 
 def _probe(row: Mapping[str, Any], visited: str) -> list[tuple[str, str]]:
     """Return what was decided from one probe, `visited` being the task learned at the time."""
     task = row['task']
     if any(name in row for name in _STARTS):
-        return [(task, text) for name in _STARTS if (text := _start(row, name))]
+        return [(task, text) for text in _start(row)]
     if row.get('start_kept'):
         return [(task, 'went back to its start, which earned more than the tuned policy')]
     if 'kept' in row:

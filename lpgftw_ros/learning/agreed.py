@@ -16,8 +16,10 @@ which are orthogonal in the metric F, and the gradients :math:`g^1, g^2` of the 
 
 :math:`c_i` has the noise of neither half on average, so :math:`w_i` is the share of a part that is
 signal. The step is along :math:`F^{-1}(w_S g_S + w_R g_R)`, and its KL is :math:`\rho\,\delta`
-with :math:`\rho = \sum w_i c_i / \sum c_i`, about the squared cosine between this direction and
-the true one, at least `LEAST`. Log sigma moves with the weight of both parts together: a smaller
+with :math:`\rho = \sum w_i c_i / \sum \max(0, c_i)`, about the squared cosine between this
+direction and the true one, at least `LEAST`. If the halves agree on nothing, it is the plain
+direction. What a method adds to the gradient of the return (a penalty, replayed trajectories) has
+no halves and is added whole. Log sigma moves with the weight of both parts together: a smaller
 sigma almost always earns more at once, so with a weight of its own it would fall before the mean
 is where it should be.
 """
@@ -29,7 +31,7 @@ import numpy as np
 
 from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.learning.learner import measure
-from lpgftw_ros.learning.policies import surrogate_gradient
+from lpgftw_ros.learning.policies import PolicyGradient, surrogate_gradient
 from lpgftw_ros.learning.steps import (
     conjugate_gradient,
     Fisher,
@@ -55,9 +57,11 @@ class Agreed(Npg):
         weights, rho = share(common, energy), LEAST
         if weights.any():
             (both,) = share(common.sum(keepdims=True), energy.sum(keepdims=True))
-            parts = weights @ self.parts(start, gradient)
-            moved = start.coordinates.split(parts)
-            gradient = replace(moved, log_std=max(both, LEAST) * gradient.log_std)
+            own = self.gradient(start)
+            added = gradient.flat() - own.flat()
+            moved = start.coordinates.split(weights @ self.parts(start, own))
+            moved = replace(moved, log_std=both * own.log_std)
+            gradient = start.coordinates.split(moved.flat() + added)
             rho = max(LEAST, float(weights @ common / np.sum(common, where=common > 0.0)))
         x, length = self.direction(start, gradient)
         found = {SHARED_WEIGHT: float(weights[0]), OWN_WEIGHT: float(weights[1])}
@@ -78,14 +82,18 @@ class Agreed(Npg):
     def parts(self, start: StepStart, gradient: Move) -> Array:
         """Return the shared and the own part of a gradient, without log sigma. Shape (2, n)."""
         coordinates = start.coordinates
-        of_mean = replace(gradient, log_std=np.zeros_like(gradient.log_std))
-        g, small = of_mean.flat(), replace(coordinates, free=False)
+        g = replace(gradient, log_std=np.zeros_like(gradient.log_std)).flat()
+        k = coordinates.basis.shape[1]
         if not coordinates.free:
             return np.array((g, np.zeros_like(g)))
         fisher = Fisher(start.policy, start.at)
-        x = self._solve(small.fisher(fisher), replace(of_mean, residual=np.zeros(0)).flat())
-        move = replace(small.split(x), residual=np.zeros_like(gradient.residual))
-        shared = coordinates.fisher(fisher)(move.flat())
+        F = fisher.of_coefficients(coordinates.basis)
+        F += self._config.cg_damping * np.eye(len(F))
+        rest = np.concatenate((gradient.coefficients, gradient.head))
+        x = np.linalg.lstsq(F, rest, rcond=None)[0]  # columns may depend on each other
+        theta, head = fisher.product(coordinates.basis @ x[:k], x[k:])
+        of_shared = PolicyGradient(theta, head, np.zeros_like(gradient.log_std))
+        shared = coordinates.pull_back(of_shared).flat()
         return np.array((shared, g - shared))
 
     def _solve(self, product: Callable[[Array], Array], g: Array) -> Array:

@@ -291,8 +291,8 @@ def present_schema(arrays: Mapping[str, Array], info: Mapping[str, Any]) -> dict
                 state[f'base/task/{task}/log_std'] = arrays[f'knowledge/{i}/log_std']
     if 'run/account' in state and 'run/debt' not in state:
         state['run/debt'] = np.array([0, 1, 0, 0], np.int64)
-        begun = [name for name in state if name.endswith('/extra/over')]
-        state |= {name.removesuffix('over') + 'asked': np.zeros(1) for name in begun}
+    for name in [name for name in state if name.endswith('/extra/over')]:
+        state.setdefault(name.removesuffix('over') + 'asked', np.zeros(1))
     return state
 
 

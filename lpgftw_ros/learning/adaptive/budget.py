@@ -10,8 +10,9 @@ of the window had a success, their mean :math:`\bar R` is above the first batch 
 share of the most a finished task earned, and far below what finished tasks earn:
 :math:`\bar R < M - 0.9\,|M|` with their median M. So a task that starts well is never stuck.
 
-Draws, restarts and probes take more trajectories than the iterations requested. What probes and
-finished tasks took too much is a debt of D trajectories, and the probes of a task will take about
+Draws, restarts and probes take more trajectories than the iterations requested. What finished
+tasks (with the batch of their last iteration) and the probes of start, guard and inheritance took
+too much is a debt of D trajectories, and the probes of a task will take about
 as many as those of the one before, E. With a payback p a task that may take N iterations of n
 trajectories takes
 

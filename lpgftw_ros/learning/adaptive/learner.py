@@ -175,8 +175,14 @@ class AdaptiveLpgFtw(LpgFtw):
 
     def improve(self, batch: Batch) -> StepReport:
         """Take one policy step."""
-        self._choose_values(batch)
-        report = super().improve(batch)
+        self._check(batch)
+        run = self._need_run()
+        values, run.values = run.values, self._first_values(run, batch)
+        try:
+            report = super().improve(batch)
+        except BaseException:
+            run.values = values
+            raise
         run, measures = self._need_run(), dict(report.measures)
         run.extras = remember(run.extras, batch, first=run.iteration == 1)
         self._stepped, self._inquiry = run, None
@@ -189,16 +195,16 @@ class AdaptiveLpgFtw(LpgFtw):
             measures[RESTARTED] = draws.failed
         return replace(report, measures=measures)
 
-    def _choose_values(self, batch: Batch) -> None:
-        """Let a new task take the value function that explains its first batch best."""
-        run, config = self._need_run(), self._config
+    def _first_values(self, run: TaskRun, batch: Batch) -> ValueFunction:
+        """Return the values of a task; at first those that explain a new task's batch best."""
+        config = self._config
         if config.value_start == 'fresh' or run.iteration or run.task in self._finished:
-            return
+            return run.values
         features = value_features(batch.observations, batch.step_in_trajectory)
         returns = discounted_returns(batch, config.gamma)
         known = [run.values, *(done.values for done in self._finished.values())]
         errors = [relative_error(values.predict(features), returns) for values in known]
-        run.values = known[int(np.argmin(errors))].copy()
+        return known[int(np.argmin(errors))].copy()
 
     def fit_values(self) -> ValueReport:
         """Fit the value function of the start that took the last step."""
@@ -249,8 +255,6 @@ class AdaptiveLpgFtw(LpgFtw):
     def _fold(self, run: TaskRun, batch: Batch) -> TaskFactors:
         """Add alpha - r and s to A and b, solve for L, and keep r with its task."""
         kb, factors = self._knowledge_base, run.factors
-        self._settle_account(run)
-        self._draws.pop(run.task, None)
         if run.task in self._reserved or self._config.residuals == 'columns':
             alone = kb.tasks == (run.task,)
             before = kb.basis if not alone else kb.basis[:, : len(factors.coefficients)]
@@ -270,7 +274,10 @@ class AdaptiveLpgFtw(LpgFtw):
             model = replace(model, alpha=model.alpha - factors.residual)
             s = kb.add(run.task, factors.coefficients, model)
             factors = replace(factors, coefficients=s)
+        self._memory.earned.pop(run.task, None)  # the latest task comes last
         self._memory.earned[run.task] = batch.returns
+        self._settle_account(run)
+        self._draws.pop(run.task, None)
         if self._inquires:
             self._memory.pending = Pending(run.task, before, tuned.theta)
         return factors
@@ -381,8 +388,16 @@ class AdaptiveLpgFtw(LpgFtw):
         return found
 
     def _shown_policies(self) -> dict[str, str]:
-        """Return the finished tasks whose policies a new task may start from, with a name."""
-        level = {task: float(np.mean(r)) for task, r in self._memory.earned.items()}
+        """Return the finished tasks whose policies a new task may start from, with a name.
+
+        Without a residual of its own a task cannot take that of another.
+        """
+        free = self._coordinates(self._need_run()).free
+        level = {
+            task: float(np.mean(r))
+            for task, r in self._memory.earned.items()
+            if free or not self._finished[task].factors.residual.any()
+        }
         if not level:
             return {}
         return {list(level)[-1]: 'latest_policy', max(level, key=level.__getitem__): 'best_policy'}

@@ -2,11 +2,13 @@ r"""Where a task starts.
 
 A new task: :math:`\theta = L \bar s + r` with :math:`r = 0`, a fresh head, and
 
-.. math:: \log\sigma = 0 \text{ or } \tfrac1T \sum_t \log\sigma_t,
+.. math:: \log\sigma = \log\sigma_0 \text{ or } \tfrac1T \sum_t \log\sigma_t,
 
-the second only where it earns more. A network's head may start instead at what the earlier tasks
-agree on. With the features :math:`\phi` of the new theta, the mean actions :math:`\mu_t` of task
-t, cut at one sigma of the start, and the first observations x of its own trajectory it is
+the second only where it earns more. It may also start as the latest or the best earlier task, with
+its s, r, head and sigma, where that earns more. A network's head may start instead at what the
+earlier tasks agree on. With the features :math:`\phi` of the new theta, the mean actions
+:math:`\mu_t` of task t, cut at one sigma of the start, and the first observations x of its own
+trajectory it is
 
 .. math:: \min_h \sum_t \sum_x \|h\,\phi(x) - \mu_t(x)\|^2 + \lambda \|h\|^2,
 

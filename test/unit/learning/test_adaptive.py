@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from lpgftw_ros.errors import InvalidConfig, LearnerMisuse, StateMismatch
+from lpgftw_ros.errors import InvalidConfig, LearnerMisuse, NonFinite, StateMismatch
 from lpgftw_ros.learning import make_learner
 from lpgftw_ros.learning.adaptive.budget import (
     Account,
@@ -1085,14 +1085,64 @@ def test_a_lifetime_with_draws_takes_the_iterations_requested():
 def test_a_state_from_before_debts_can_be_read():
     learner = make()
     learn(learner, 'a')
-    learner.start_task('b', seed=1)
-    iterate(learner)
+    for task in 'bc':
+        learner.start_task(task, seed=1)
+        iterate(learner)
+        if task == 'b':
+            learner.park_task()
     state = learner.state()
     old = {n: a for n, a in state.items() if n != 'run/debt' and not n.endswith('/asked')}
-    with pytest.raises(StateMismatch):
-        copy_of(learner).load_state(old)
-    learner.load_state(present_schema(old, {}))
-    assert learner.plan(5) == 5
+    # the next iteration file is new, the shared knowledge it goes on from is still the old one
+    mixed = old | {n: a for n, a in state.items() if n.startswith('run/')}
+    for read in (old, mixed):
+        with pytest.raises(StateMismatch):
+            copy_of(learner).load_state(read)
+        other = copy_of(learner)
+        other.load_state(present_schema(read, {}))
+        assert other.plan(5) == 5
+        other.park_task()
+        other.start_task('b', seed=1)
+        assert other.plan(5) == 5
+
+
+def fail(*args, **kwargs):
+    raise NonFinite('as asked')
+
+
+@pytest.mark.parametrize('broken', ['task', 'step'])
+def test_a_failing_step_keeps_the_values_a_task_started_with(broken, monkeypatch):
+    learner = make(value_start='explaining')
+    learn(learner, 'a')
+    learner.start_task('b', seed=1)
+    before, batch = learner._run.values.parameters.copy(), toy_batch(learner)
+    exact = learner._finished['a'].values
+    features = value_features(batch.observations, batch.step_in_trajectory)
+    goal = discounted_returns(batch, learner.config.gamma)
+    for _ in range(100):
+        exact.fit(features, goal, np.random.default_rng(1), epochs=5, learning_rate=1e-2)
+    bad = replace(batch, task='x') if broken == 'task' else batch
+    monkeypatch.setattr(learner._base_learner, 'step', fail)
+    with pytest.raises((LearnerMisuse, NonFinite)):
+        learner.improve(bad)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(learner._run.values.parameters, before)
+    learner.improve(batch)
+    np.testing.assert_array_equal(learner._run.values.parameters, exact.parameters)
+
+
+def test_a_fold_that_fails_owes_nothing(monkeypatch):
+    learner = make(payback=0.5)
+    learner.start_task('a', seed=1)
+    iterate(learner)
+    learner.plan(10)
+    batch = toy_batch(learner, seed=1)
+    monkeypatch.setattr(learner, '_local_model', fail)
+    with pytest.raises(NonFinite):
+        learner.finish_task(batch)
+    monkeypatch.undo()
+    assert learner._account.debt == 0
+    learner.finish_task(batch)
+    assert learner._account.debt == -8 * batch.n_trajectories
 
 
 # -- values and policies that are carried over ---------------------------------------------------
@@ -1158,3 +1208,21 @@ def test_every_method_starts_with_the_sigma_asked_for(method):
     learner = make_learner(method, LINEAR, {'initial_log_std': -1.2, 'value_epochs': 1}, seed=3)
     learner.start_task('a', seed=1)
     np.testing.assert_array_equal(learner.factors().log_std, [-1.2, -1.2])
+
+
+def test_the_latest_policy_is_that_of_the_task_learned_last():
+    learner = make(max_columns=1, policy_start='measured')
+    learn(learner, 'a', 'b', 'a')
+    learner.start_task('c', seed=1)
+    assert learner._shown_policies()['a'] in ('latest_policy', 'best_policy')
+    assert list(learner._memory.earned) == ['b', 'a']
+    assert list(copy_of(learner)._memory.earned) == ['b', 'a']
+
+
+def test_a_task_without_a_residual_does_not_take_the_policy_of_one_that_has_it():
+    donor = make(max_columns=1, policy_start='measured')
+    learn(donor, 'a', 'b')
+    learner = make(max_columns=1, policy_start='measured', residuals='columns')
+    learner.adopt(donor.state(['base', 'models']))
+    learner.start_task('c', seed=1)
+    assert set(learner._shown_policies()) == {'a'}

@@ -162,3 +162,30 @@ def test_without_columns_a_linear_policy_steps_along_the_natural_gradient(rng):
     factor = np.linalg.norm(move.flat()) / np.linalg.norm(full.flat())
     assert np.sqrt(LEAST) * 0.99 < factor < 1.0
     np.testing.assert_allclose(move.flat(), factor * full.flat(), rtol=1e-9, atol=1e-15)
+
+
+def test_a_linear_step_without_columns_keeps_its_direction_in_pure_noise(rng):
+    """However little the halves agree on, log sigma gets no more weight than the mean."""
+    spec, learner = PolicySpec(obs_dim=17, act_dim=6), agreed(max_kl=1e-6)
+    plain, small = Npg(TrainingConfig(max_kl=1e-6)), 0
+    for _ in range(30):
+        start = start_of(spec, rng, k=0, n=1000)
+        step = learner.step(start, learner.gradient(start))
+        small += 0.0 < step.measures[OWN_WEIGHT] < LEAST
+        move, full = step.move.flat(), plain.step(start, plain.gradient(start)).move.flat()
+        cosine = move @ full / np.linalg.norm(move) / np.linalg.norm(full)
+        assert cosine == pytest.approx(1.0, abs=1e-6)
+    assert small
+
+
+def test_what_a_method_adds_is_added_whole(rng):
+    """A penalty has no halves: it may not vanish with what the halves do not agree on."""
+    start, learner = start_of(LINEAR, rng, k=0, n=300), agreed(**EXACT, max_kl=1e-6)
+    own = learner.gradient(start)
+    pull = replace(own, residual=1e6 * np.ones(LINEAR.n_parameters))
+    step = learner.step(start, pull)
+    F_step = start.coordinates.fisher(Fisher(start.policy, start.at))(step.move.flat())
+    along = start.coordinates.split(F_step).residual
+    assert np.all(along > 0.0)
+    cosine = along @ pull.residual / np.linalg.norm(along) / np.linalg.norm(pull.residual)
+    assert cosine > 0.99
