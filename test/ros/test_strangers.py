@@ -180,13 +180,14 @@ def test_cancelled_goals_get_results_and_the_run_is_not_called_complete(
     assert 'all tasks are learned' not in up.output
 
 
-PARENT = """
+PARENT = r"""
 import os, subprocess, sys, time
 words = [sys.executable, '-m', 'lpgftw_ros.nodes.policy']
 prefix = ['sh', '-c', 'exec "$@" & echo $!; wait', 'sh'] if sys.argv[1] == 'prefix' else []
 environment = {**os.environ, 'LPGFTW_PARENT': str(os.getpid())}
 child = subprocess.Popen([*prefix, *words], env=environment)
-print(child.pid, flush=True)
+sys.stdout.write(f'{child.pid}\n')  # in one piece: the shell writes to the same pipe
+sys.stdout.flush()
 time.sleep(600)
 """
 
@@ -196,14 +197,16 @@ def test_nodes_end_with_the_process_that_started_them(ros_domain: int, how: str)
     parent = subprocess.Popen(
         [sys.executable, '-c', PARENT, how], stdout=subprocess.PIPE, text=True
     )
-    pids = [int(parent.stdout.readline()) for _ in range(2 if how == 'prefix' else 1)]
-    probe = Probe()
-    assert wait_for(lambda: '/policy' in probe.reports, 40.0, lambda: probe.look(0.2))
-    pid = int(probe.reports['/policy'].values['pid'])
-    probe.close()
-    assert pid in pids
-    parent.send_signal(signal.SIGTERM)
-    parent.wait(10)
+    try:
+        pids = [int(parent.stdout.readline()) for _ in range(2 if how == 'prefix' else 1)]
+        probe = Probe()
+        assert wait_for(lambda: '/policy' in probe.reports, 40.0, lambda: probe.look(0.2))
+        pid = int(probe.reports['/policy'].values['pid'])
+        probe.close()
+        assert pid in pids
+    finally:
+        parent.send_signal(signal.SIGTERM)
+        parent.wait(10)
     gone = wait_for(lambda: not Path(f'/proc/{pid}').exists(), 6.0)
     if not gone:
         os.kill(pid, signal.SIGKILL)
