@@ -110,7 +110,7 @@ NAMES = {
 def display_name(label: str) -> str:
     """Return a method's name for figures.
 
-    'ewc-1-3' is 'EWC 1,3', 'ewc-w1e-3' is 'EWC, weight 1e-3'.
+    'ewc-1-3' is 'EWC 1,3', 'ewc-w1e-3' 'EWC, weight 1e-3', 'stl-small-steps' 'STL (small steps)'.
     """
     if label in NAMES:
         return NAMES[label]
@@ -118,7 +118,9 @@ def display_name(label: str) -> str:
     variant = label[len(base) + 1 :]
     if base and re.fullmatch('w[0-9].*', variant):
         return f'{NAMES[base]}, weight {variant[1:]}'
-    return f'{NAMES[base]} {variant.replace("-", ",")}' if base else label
+    if base and re.fullmatch('[0-9](-[0-9])*', variant):
+        return f'{NAMES[base]} {variant.replace("-", ",")}'
+    return f'{NAMES[base]} ({variant.replace("-", " ")})' if base else label
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ def test_tune_ratio_uses_common_tasks(life):
     [
         ('lpg-ftw', 'LPG-FTW'),
         ('ewc-1-3', 'EWC 1,3'),
+        ('stl-small-steps', 'STL (small steps)'),
         ('ewc-w1e-3', 'EWC, weight 1e-3'),
         ('ewc-h', 'EWC-h'),
         ('mine', 'mine'),
