@@ -54,7 +54,7 @@ def main() -> None:
         print(line(variant, runs))
         if args.archive is not None:
             for run in runs:
-                archive_run(run, args.archive)
+                archive_run(run, args.archive / variant)
 
 
 def learn(out: Path, seed: str, settings: Sequence[str], workers: str) -> None:
