@@ -45,7 +45,7 @@ from lpgftw_ros.learning.steps import (
 SHARED_WEIGHT = measure('shared_weight', 'share of signal along the shared directions')
 OWN_WEIGHT = measure('own_weight', 'share of signal along theta or the residual')
 LEAST = 0.05
-"""Smallest share of the allowed KL; the length of a step whose halves agree on nothing."""
+"""Smallest share of the allowed KL, taken where the halves agree on nothing."""
 
 
 class Agreed(Npg):

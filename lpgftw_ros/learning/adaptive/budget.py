@@ -12,9 +12,8 @@ share of the most a finished task earned, and far below what finished tasks earn
 
 Draws, restarts and probes take more trajectories than the iterations requested. What finished
 tasks (with the batch of their last iteration) and the probes of start, guard and inheritance took
-too much is a debt of D trajectories, and the probes of a task will take about
-as many as those of the one before, E. With a payback p a task that may take N iterations of n
-trajectories takes
+too much is a debt of D trajectories, and the probes of a task will take about as many as those of
+the one before, E. With a payback p a task that may take N iterations of n trajectories takes
 
 .. math:: N - \min(\lceil (D + E) / n \rceil, \lfloor p N \rfloor)
 
