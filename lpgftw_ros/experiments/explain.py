@@ -198,7 +198,6 @@ _STARTS = {
     'carried': ('sigma was carried over', 'sigma starts anew: carrying it did not pay'),
     'latest_policy': ('starts from the policy of the task before', ''),
     'best_policy': ('starts from the policy that earned most', ''),
-    'shared_head': ('its head starts as earlier tasks agree', 'its head starts at random'),
 }
 """Measured start -> what to say where it was taken and where it was not."""
 

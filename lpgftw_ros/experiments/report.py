@@ -186,6 +186,7 @@ says nothing about seeds. In the area gained a task pays for its own start and i
 of the lifetime counts every step of a run, draws and probes of other tasks too. A link leads to
 the commands behind a row. The claims and figures of a domain, further down, rest on all its seeds.
 """
+NEWEST = 'lpg-ftw-adaptive'
 DEVELOPMENT_SEEDS = (50, 60)
 """Settings were chosen on these; all other seeds confirm."""
 
@@ -300,20 +301,30 @@ def _shown(names: Sequence[str], figures: Path | None, base: Path) -> list[str]:
 
 
 def _suite(group: SuiteRuns, figures: Path | None, base: Path) -> list[str]:
-    lines = [f'### {group.suite}', '', *_shown(_figure_names(group), figures, base)]
+    """Return the section of a suite: its figure, the tables, what repeats it, other figures."""
+    names = _figure_names(group)
+    lines = [f'### {group.suite}', '', *_shown(names[:1], figures, base)]
     tables = [check_table(group), stage_table(group), measure_table(group)]
     if group.suite.startswith('cw'):
         tables.append(continual_world_table(group))
     for table in tables:
         if table.rows:
             lines += [table.markdown(), '']
-    lines += ['Commands and cost:', '']
-    return [*lines, *(_cost(run) for run in group.all_runs), '']
+    lines += ['Commands and cost:', '', *(_cost(run) for run in group.all_runs), '']
+    more = _shown(names[1:], figures, base)
+    return [*lines, 'More figures:', '', *more] if more else lines
 
 
 def _figure_names(group: SuiteRuns) -> list[str]:
-    """Return the figures of the methods of a section: curves, then bars."""
-    curves = [f'{group.suite}-curves{panel.name}.png' for panel in panels(group)]
+    """Return the figures of a section: the curves of most methods, other curves, bars.
+
+    Curves that show what is new come before those that do not.
+    """
+    drawn = sorted(
+        panels(group),
+        key=lambda p: (NEWEST not in p.methods, -len(p.methods), -len(p.tasks), p.name),
+    )
+    curves = [f'{group.suite}-curves{panel.name}.png' for panel in drawn]
     bars = [f'{group.suite}-bars{panel.name}.png' for panel in panels(group, scored_tasks)]
     return [*curves, *bars]
 

@@ -71,10 +71,25 @@ class RunConfig:
             values['tasks'], values['hidden'] = tuple(values['tasks']), tuple(values['hidden'])
             values['loop'] = configure(LoopConfig, values['loop'])
             method_type = LEARNERS[method_of(values['learner'])][0]
-            values['method'] = asdict(configure(method_type, values['method']))
+            values['method'] = asdict(configure(method_type, _known(values['method'])))
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise InvalidConfig(f'config.yaml is not complete: {error}') from None
+
+
+RETIRED: Mapping[str, Any] = {'head_start': 'fresh', 'head_margin': None, 'head_penalty': None}
+"""Settings that earlier versions had, with the value that left them out; None: any does."""
+
+
+def _known(method: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a method without retired ones, which must not have done anything."""
+    for name, off in RETIRED.items():
+        if off is not None and method.get(name, off) != off:
+            raise InvalidConfig(
+                f'this run has {name}: {method[name]}, which this version does not know; '
+                f'use the version of lpgftw that made it'
+            )
+    return {name: value for name, value in method.items() if name not in RETIRED}
 
 
 def method_of(learner: str) -> str:

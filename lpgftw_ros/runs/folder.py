@@ -26,7 +26,7 @@ import yaml
 from lpgftw_ros.domains.suites import load_suite, Suite, suite_file, TaskSpec
 from lpgftw_ros.errors import InvalidConfig, LpgftwError, StateMismatch
 from lpgftw_ros.resources import read_yaml
-from lpgftw_ros.runs.config import RunConfig
+from lpgftw_ros.runs.config import RETIRED, RunConfig
 from lpgftw_ros.runs.storage import READABLE, write_bytes, writing
 
 CONFIG, METRICS, SUMMARY, SUITE = 'config.yaml', 'metrics.jsonl', 'summary.json', 'suite'
@@ -351,8 +351,10 @@ def require_unchanged(noted: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise if config.yaml or the suite were edited since the checkpoint was written."""
     if not noted:
         return
-    known = {name: now['config'].get(name) for name in noted['config']}  # others are newer
-    if edited := _phrases(noted['config'], known, 'was', 'is now'):
+    retired = {f'method.{name}' for name in RETIRED}
+    before = {name: value for name, value in noted['config'].items() if name not in retired}
+    known = {name: now['config'].get(name) for name in before}  # others are newer
+    if edited := _phrases(before, known, 'was', 'is now'):
         raise StateMismatch(
             f'{CONFIG} was edited after the run began: {"; ".join(edited)}; put it back, or '
             f'start a new run'

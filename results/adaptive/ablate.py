@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lpgftw_ros.domains.sampler import Sampler
+from lpgftw_ros.learning.serialise import AnyArray
 from lpgftw_ros.runs.checkpoints import CheckpointStore
-from lpgftw_ros.runs.config import resolve
+from lpgftw_ros.runs.config import resolve, RunConfig
 from lpgftw_ros.runs.driver import drive, policy_spec
 from lpgftw_ros.runs.folder import read_config
 from lpgftw_ros.runs.options import key_value
@@ -30,14 +31,23 @@ def main() -> None:
     saved = read_config(args.run)
     asked = saved.settings() | dict(map(key_value, args.settings))
     config = resolve(saved.suite, saved.learner, overrides=asked)
-    shared = CheckpointStore(args.run / 'checkpoints').shared_before(args.number)
+    done = bytes(read_shared(args.run, args.number)['base/finished']).decode().split()
+    left = tuple(task for task in saved.tasks if task not in done)[: args.tasks]
+    go_on(args.run, args.number, replace(config, tasks=left), args.out)
+
+
+def read_shared(run: Path, number: int) -> dict[str, AnyArray]:
+    """Return what a run knew at one of its checkpoints."""
+    return CheckpointStore(run / 'checkpoints').shared_before(number)
+
+
+def go_on(run: Path, number: int, config: RunConfig, out: Path) -> None:
+    """Learn the tasks of `config` into `out`, with the knowledge of a checkpoint of `run`."""
     with Sampler(config.suite, 1) as sampler:
-        spec = policy_spec(saved, sampler)
-        done = bytes(shared['base/finished']).decode().split()
-        left = tuple(task for task in saved.tasks if task not in done)[: args.tasks]
-        with Session(replace(config, tasks=left), args.out, spec=spec) as session:
+        spec = policy_spec(read_config(run), sampler)
+        with Session(config, out, spec=spec) as session:
             if not session.resumed:
-                session.learner.adopt(shared)
+                session.learner.adopt(read_shared(run, number))
                 session.store.save_base(session.learner)
             drive(session, sampler, lambda session: None)
 

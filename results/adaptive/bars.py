@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 import sys
 
-import numpy as np
-
 from lpgftw_ros.experiments.groups import group_runs, SuiteRuns
 from lpgftw_ros.experiments.metrics import lifetime_area, stage_score
 from lpgftw_ros.experiments.run_data import read_runs, RunData

@@ -17,8 +17,8 @@ from lpgftw_ros.domains.sampler import Sampler
 
 # isort: split
 import numpy as np
+from zero_shot import shared_head
 
-from lpgftw_ros.learning.adaptive.start import shared_head
 from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.learner import Learner
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
@@ -124,7 +124,7 @@ def learn(
         knowledge, shown = learner.knowledge(), []
         for other, known in learner._memory.signatures.items():
             shown.append((known.observations, knowledge.policy(other).act(known.observations)))
-        head = shared_head(learner._running_policy(), shown, learner.config.head_penalty)
+        head = shared_head(learner._running_policy(), shown, 1.0)
         factors = replace(learner._run.factors, head=head)
         learner._run = replace(learner._run, factors=factors)
     returns, success = [], []

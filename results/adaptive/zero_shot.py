@@ -14,8 +14,14 @@ from lpgftw_ros.domains.sampler import Sampler
 import numpy as np
 
 from lpgftw_ros.learning.adaptive.recognise import STEPS
-from lpgftw_ros.learning.adaptive.start import shared_head
-from lpgftw_ros.learning.policies import initial_head, initial_theta, pad, PolicySnapshot
+from lpgftw_ros.learning.policies import (
+    forward,
+    initial_head,
+    initial_theta,
+    pad,
+    PolicySnapshot,
+    with_one,
+)
 from lpgftw_ros.learning.randomness import generator, Purpose
 from lpgftw_ros.runs.checkpoints import knowledge_of, read_shared
 
@@ -65,6 +71,22 @@ def main() -> None:
                 )
     print(f'\nnearer in {sum(r < 1.0 for r in ratios)} of {len(ratios)}, ', end='')
     print(f'distance times {np.exp(np.mean(np.log(ratios))):.2f} on average')
+
+
+def shared_head(policy, shown, lam):
+    """Return the head on a policy's features that acts most like other policies.
+
+    `shown` has their observations x and mean actions mu. The least squares with a penalty,
+    min_h sum |h phi(x) - mu(x)|^2 + lam |h|^2, actions cut at one sigma, so that a few iterations
+    can unlearn it.
+    """
+    obs, actions = (np.concatenate(each) for each in zip(*shown, strict=True))
+    phi = with_one(forward(policy, obs).hidden[-1])
+    reach = np.exp(policy.log_std)
+    W = np.linalg.solve(
+        phi.T @ phi + lam * np.eye(phi.shape[1]), phi.T @ np.clip(actions, -reach, reach)
+    )
+    return np.concatenate((W[:-1].T.ravel(), W[-1]))
 
 
 if __name__ == '__main__':

@@ -34,17 +34,6 @@ class AdaptiveConfig(LpgFtwConfig):
     start_margin: float = setting(
         0.5, 'relative gain at which the carried sigma is taken', min=0.0, max=100.0
     )
-    head_start: Literal['measured', 'fresh'] = setting(
-        'fresh',
-        'head of a new task: what earlier tasks agree on if it earns more, or a random one',
-        choices=('measured', 'fresh'),
-    )
-    head_margin: float = setting(
-        0.1, 'relative gain at which the shared head is taken', min=0.0, max=100.0
-    )
-    head_penalty: float = setting(
-        1.0, "weight of the shared head's size; larger: smaller first actions", min=1e-9
-    )
     policy_start: Literal['mean', 'measured'] = setting(
         'mean',
         'policy of a new task: L times the mean s, or that of the latest or best task if it earns '

@@ -47,7 +47,6 @@ from lpgftw_ros.learning.adaptive.start import (
     noted_start,
     random_factors,
     read_draws,
-    shared_head,
     start_sizes,
     total_iterations,
     transferred_factors,
@@ -377,14 +376,6 @@ class AdaptiveLpgFtw(LpgFtw):
                 done = self._finished[task]
                 factors = self._widened(done.factors)
                 found[name] = Candidate(factors, config.policy_margin, done.values)
-        signatures = self._memory.signatures
-        if config.head_start == 'measured' and signatures and self._spec.head_size:
-            knowledge, shown = self.knowledge(), []
-            for task, signature in signatures.items():
-                obs = signature.observations
-                shown.append((obs, knowledge.policy(task).act(obs)))
-            head = shared_head(self._running_policy(), shown, config.head_penalty)
-            found['shared_head'] = Candidate(replace(run.factors, head=head), config.head_margin)
         return found
 
     def _shown_policies(self) -> dict[str, str]:

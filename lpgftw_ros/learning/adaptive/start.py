@@ -5,22 +5,16 @@ A new task: :math:`\theta = L \bar s + r` with :math:`r = 0`, a fresh head, and
 .. math:: \log\sigma = \log\sigma_0 \text{ or } \tfrac1T \sum_t \log\sigma_t,
 
 the second only where it earns more. It may also start as the latest or the best earlier task, with
-its s, r, head and sigma, where that earns more. A network's head may start instead at what the
-earlier tasks agree on. With the features :math:`\phi` of the new theta, the mean actions
-:math:`\mu_t` of task t, cut at one sigma of the start, and the first observations x of its own
-trajectory it is
-
-.. math:: \min_h \sum_t \sum_x \|h\,\phi(x) - \mu_t(x)\|^2 + \lambda \|h\|^2,
-
-again only where it earns more. Without a column theta would be a dead network: the first task
-starts at random, as in STL. Everything later builds on it, so it is drawn D times: every draw runs
-m iterations, the best :math:`\lceil \kappa D \rceil` go on for :math:`m/2` more, and so on until
-one is left, which continues to the N iterations requested; no draw runs longer than that:
+its s, r, head and sigma, where that earns more. Without a column theta would be a dead network:
+the first task starts at random, as in STL. Everything later builds on it, so it is drawn D times:
+every draw runs m iterations, the best :math:`\lceil \kappa D \rceil` go on for :math:`m/2` more,
+and so on until one is left, which continues to the N iterations requested; no draw runs longer
+than that:
 
 .. math:: D\,m + \lceil \kappa D \rceil\, \tfrac m2 + \dots + (N - m_{last})
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 import math
 
@@ -33,14 +27,11 @@ from lpgftw_ros.learning.arrays import Array
 from lpgftw_ros.learning.learner import Probe
 from lpgftw_ros.learning.lifetime import TaskRun
 from lpgftw_ros.learning.policies import (
-    forward,
     initial_head,
     initial_theta,
     pad,
-    PolicySnapshot,
     PolicySpec,
     TaskFactors,
-    with_one,
 )
 from lpgftw_ros.learning.randomness import generator, Purpose
 from lpgftw_ros.learning.serialise import AnyArray, pack_names, prefixed, read_run, StateReader
@@ -93,21 +84,6 @@ def noted_start(extras: Mapping[str, Array], columns: int) -> TaskFactors:
 
 
 # Starts that are measured.
-
-
-def shared_head(policy: PolicySnapshot, shown: Sequence[tuple[Array, Array]], lam: float) -> Array:
-    """Return the head on a policy's features that acts most like other policies.
-
-    `shown` has their observations and mean actions. Bounded actions keep the head small enough to
-    be unlearned in a few iterations.
-    """
-    obs, actions = (np.concatenate(each) for each in zip(*shown, strict=True))
-    phi = with_one(forward(policy, obs).hidden[-1])
-    reach = np.exp(policy.log_std)
-    W = np.linalg.solve(
-        phi.T @ phi + lam * np.eye(phi.shape[1]), phi.T @ np.clip(actions, -reach, reach)
-    )
-    return np.concatenate((W[:-1].T.ravel(), W[-1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ def test_every_decision_is_told_once_with_the_task_it_concerns():
         {'kind': 'iteration', 'visit': 0, 'task': 'a', 'iteration': 1, 'draws_left': 3},
         {'kind': 'update', 'visit': 0, 'task': 'a', 'columns': 1},
         {'kind': 'probe', 'visit': 1, 'task': 'b', 'purpose': 'start'},
-        {'kind': 'probe', 'visit': 1, 'task': 'b', 'carried': 1.0, 'shared_head': 0.0},
+        {'kind': 'probe', 'visit': 1, 'task': 'b', 'carried': 1.0, 'best_policy': 0.0},
         {'kind': 'iteration', 'visit': 1, 'task': 'b', 'iteration': 0},
         {'kind': 'iteration', 'visit': 1, 'task': 'b', 'iteration': 9, 'restarted': 9.0},
         {'kind': 'probe', 'visit': 2, 'task': 'c', 'carried': 0.0, 'latest_policy': 1.0},

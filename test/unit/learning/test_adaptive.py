@@ -43,7 +43,6 @@ from lpgftw_ros.learning.adaptive.start import (
     Draws,
     kept,
     rung_end,
-    shared_head,
     total_iterations,
 )
 from lpgftw_ros.learning.arrays import Batch
@@ -371,36 +370,9 @@ def test_a_measured_start_carries_sigma_only_where_it_earns_more(better):
     assert learner.wants() is None
 
 
-def test_a_shared_head_solves_its_least_squares(rng):
-    learner = make(MLP)
-    learn(learner, 'a')
-    policy = learner.knowledge().policy('a')
-    shown = [(rng.normal(size=(9, 3)), rng.normal(size=(9, 2))) for _ in range(2)]
-    lam, head = 0.3, shared_head(policy, shown, 0.3)
-
-    def loss(h):
-        at = replace(policy, head=h)
-        misses = [forward(at, obs).mean - np.clip(u, -reach, reach) for obs, u in shown]
-        return sum(np.sum(miss**2) for miss in misses) + lam * np.sum(h**2)
-
-    reach = np.exp(policy.log_std)
-    for step in 1e-3 * np.eye(len(head)):
-        assert loss(head + step) > loss(head)
-        assert loss(head - step) > loss(head)
-
-
-def test_a_shared_head_is_the_head_of_tasks_that_act_alike(rng):
-    learner = make(MLP)
-    learn(learner, 'a')
-    policy, obs = learner.knowledge().policy('a'), rng.normal(size=(400, 3))
-    head = 0.1 * rng.normal(size=learner.spec.head_size)
-    actions = forward(replace(policy, head=head), obs).mean
-    np.testing.assert_allclose(shared_head(policy, [(obs, actions)], 1e-12), head, atol=1e-6)
-
-
-@pytest.mark.parametrize('taken', ['none', 'carried', 'shared_head'])
+@pytest.mark.parametrize('taken', ['none', 'carried', 'best_policy'])
 def test_of_several_starts_the_one_that_earns_most_is_taken(taken):
-    learner = make(MLP, max_columns=1, head_start='measured', **MEASURED)
+    learner = make(MLP, max_columns=1, policy_start='measured', **MEASURED)
     learn(learner, 'a')
     measure(learner)
     learner.start_task('b', seed=1)
@@ -408,19 +380,20 @@ def test_of_several_starts_the_one_that_earns_most_is_taken(taken):
     learner = copy_of(learner)
     learner.start_task('b', seed=9)
     plain, std = learner.factors(), learner._carried_std()
+    policy = learner._finished['a'].factors
 
     def gain(probe):
-        sigma = np.array_equal(probe.factors.log_std, std)
-        head = not np.array_equal(probe.factors.head, plain.head)
-        return {'none': 0.0, 'carried': 1e4 * sigma, 'shared_head': 1e4 * head}[taken]
+        head = np.array_equal(probe.factors.head, policy.head)
+        sigma = np.array_equal(probe.factors.log_std, std) and not head
+        return {'none': 0.0, 'carried': 1e4 * sigma, 'best_policy': 1e4 * head}[taken]
 
     series = measure(learner, gain)
     assert [(purpose, task) for purpose, task, _ in series] == [('start', 'b')] * 3
-    expected = {name: float(name == taken) for name in ('carried', 'shared_head')}
+    expected = {name: float(name == taken) for name in ('carried', 'best_policy')}
     assert series[-1][2] == expected
     now = learner.factors()
-    assert np.array_equal(now.head, plain.head) is (taken != 'shared_head')
-    np.testing.assert_array_equal(now.log_std, std if taken == 'carried' else plain.log_std)
+    np.testing.assert_array_equal(now.head, policy.head if taken == 'best_policy' else plain.head)
+    np.testing.assert_array_equal(now.log_std, plain.log_std if taken == 'none' else std)
     assert_same_state(learner, copy_of(learner))
 
 

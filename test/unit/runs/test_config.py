@@ -132,3 +132,13 @@ def test_a_spoilt_folder_is_refused(change: dict) -> None:
     values = resolve('mt10', 'lpg-ftw').to_dict() | change
     with pytest.raises((InvalidConfig, UnknownName)):
         RunConfig.from_dict(values)
+
+
+def test_a_setting_this_version_no_longer_has_must_have_been_off() -> None:
+    config = resolve('mt10', 'lpg-ftw-adaptive')
+    values = config.to_dict()
+    values['method'] |= {'head_start': 'fresh', 'head_penalty': 1.0}
+    assert RunConfig.from_dict(values) == config
+    values['method']['head_start'] = 'measured'
+    with pytest.raises(InvalidConfig, match='head_start: measured'):
+        RunConfig.from_dict(values)

@@ -51,6 +51,8 @@ def test_the_configuration_begins_with_what_a_person_looks_for(
 def test_a_task_that_was_changed_and_one_that_is_gone_are_told_apart() -> None:
     noted = {'config': {'suite': 's'}, 'tasks': {'a': '1', 'b': '2'}}
     require_unchanged(noted, {'config': {'suite': 's', 'new': 1}, 'tasks': noted['tasks']})
+    retired = {'config': noted['config'] | {'method.head_start': 'fresh'}, 'tasks': noted['tasks']}
+    require_unchanged(retired, noted)
     for tasks, what in (({'a': '1', 'b': '9'}, 'was changed'), ({'a': '1'}, 'is gone')):
         with pytest.raises(StateMismatch, match=f"task 'b' {what}"):
             require_unchanged(noted, {'config': {'suite': 's'}, 'tasks': tasks})
