@@ -115,14 +115,14 @@ def lifetime_area(run: RunData, budget: float) -> float:
     """Return the mean return over `budget` steps of a whole run, NaN before its first tune.
 
     Every batch counts with its steps and its return: dropped draws, probes and updates too. What
-    is left of the budget counts with the level the tasks are held at. A run that costs more is
-    held to its own steps.
+    is left of the budget counts with the level the tasks are held at; what a run costs beyond it
+    does not count.
     """
     levels = [level.mean_return for result in run.tasks if (level := held(run, result))]
     if not levels:
         return math.nan
     values, _, steps = _columns(run.samplings)
-    return area(values, steps, max(budget, float(run.steps)), float(np.mean(levels)))
+    return area(values, steps, budget, float(np.mean(levels)))
 
 
 def held(run: RunData, result: TaskResult) -> Score | None:
@@ -205,6 +205,7 @@ def transfers(run: RunData, alone: RunData, first: int | None = None) -> tuple[T
         if not rows or not rows_alone:
             continue
         returns, wins, steps = _columns(run.course(visit))
+        before = float(np.sum(steps)) - sum(row.steps for row in rows)
         base, base_wins, base_steps = _columns(rows_alone)
         budget = float(np.sum(base_steps))
         level = math.nan if end is None else end.mean_return
@@ -219,7 +220,7 @@ def transfers(run: RunData, alone: RunData, first: int | None = None) -> tuple[T
                 area_alone=mean_alone,
                 forward=ratio(mean - mean_alone, abs(mean_alone)),
                 forward_success=ratio(won - won_alone, 1.0 - won_alone),
-                speed_up=speed_up(returns, steps, base, base_steps),
+                speed_up=speed_up(*_columns(rows)[::2], base, base_steps, before),
                 half=_first_half(_columns(rows)[1]),
                 half_alone=_first_half(base_wins),
             )
@@ -247,18 +248,22 @@ def first_visits(tasks: Iterable[TaskResult]) -> dict[str, int]:
     return visits
 
 
-def speed_up(curve: Array, steps: Array, alone: Array, steps_alone: Array) -> float:
+def speed_up(
+    curve: Array, steps: Array, alone: Array, steps_alone: Array, before: float = 0.0
+) -> float:
     """Return how many times fewer steps a curve needs to STL's level than STL itself.
 
-    The level is STL's first point plus SPEED_LEVEL of the way to the mean of its tail. NaN if
-    STL did not improve, 0 if the curve never gets there.
+    Steps taken `before` its first iteration, to measure a start, count as needed. The level is
+    STL's first point plus SPEED_LEVEL of the way to the mean of its tail. NaN if STL did not
+    improve, 0 if the curve never gets there.
     """
     tail = max(1, round(TAIL_SHARE * len(alone)))
     gain = float(np.mean(alone[-tail:]) - alone[0])
     if len(alone) < 2 or not gain > 0.0:
         return math.nan
     level = alone[0] + SPEED_LEVEL * gain
-    needed, needed_alone = steps_to(curve, steps, level), steps_to(alone, steps_alone, level)
+    needed = before + steps_to(curve, steps, level)
+    needed_alone = steps_to(alone, steps_alone, level)
     return 0.0 if math.isinf(needed) else ratio(needed_alone, needed)
 
 

@@ -170,7 +170,7 @@ class Check:
     claim: str
     measured: Estimate
     bar: float
-    seeds: int
+    seeds: tuple[int, ...]
     strict: bool = False
     """Whether the bar itself is too little."""
 
@@ -179,7 +179,8 @@ class Check:
         """Return what the whole interval says; the mean alone decides nothing."""
         if math.isnan(self.measured.value):
             return 'not measured'
-        low, high, enough = self.measured.low, self.measured.high, self.seeds >= FEWEST_SEEDS
+        low, high = self.measured.low, self.measured.high
+        enough = self.measured.runs >= FEWEST_SEEDS
         if enough and (low > self.bar if self.strict else low >= self.bar):
             return 'holds'
         if enough and (high <= self.bar if self.strict else high < self.bar):
@@ -193,8 +194,8 @@ def checks(group: SuiteRuns) -> tuple[Check, ...]:
 
 
 def _of(group: SuiteRuns, label: str) -> tuple[Check, ...]:
-    k, name = group.columns, display_name(label)
-    paired, own = len(group.pairs(label)), len(group.methods[label])
+    k, name, group = group.columns, display_name(label), group.confirming(label)
+    paired, own = group.paired_seeds(label), tuple(run.seed for run in group.methods[label])
     manipulation = group.suite.startswith(MANIPULATION_SUITES)
     bar = RETENTION_BAR_MANIPULATION if manipulation else RETENTION_BAR
     faster = f'{name} learns faster than STL after the first {k} tasks (area gained > 0)'
@@ -278,7 +279,7 @@ def text(value: Value) -> str:
 
 
 STAGE_HEADER = (
-    *('method', 'stage', 'published', 'ours', 'ours / published'),
+    *('method', 'stage', 'seeds', 'published', 'ours', 'ours / published'),
     *('published / STL tune', 'ours / STL tune', 'success'),
 )
 
@@ -298,7 +299,9 @@ def stage_table(group: SuiteRuns) -> Table:
             our_mean, their_mean = ours.value if ours else None, theirs.mean if theirs else None
             paired = group.stage(label, ours_stage, seeds)
             row: tuple[Value, ...] = (
-                *(display_name(label), named(stage), str(theirs or '-'), str(ours or '-')),
+                *(display_name(label), named(stage)),
+                _seeds([run.seed for run in group.methods[label]]),
+                *(str(theirs or '-'), str(ours or '-')),
                 *(_ratio(our_mean, their_mean), _ratio(their_mean, base_theirs)),
                 _ratio(paired.value, base.value) if paired and base else None,
                 group.stage_success(label, ours_stage),
@@ -403,17 +406,22 @@ def step_table(group: SuiteRuns) -> Table:
 def check_table(group: SuiteRuns) -> Table:
     """Return the paper's claims and what these runs say about them."""
     rows = tuple(
-        (check.claim, interval(check.measured), check.seeds, check.verdict)
+        (check.claim, interval(check.measured), _seeds(check.seeds), check.verdict)
         for check in checks(group)
     )
     header = ('claim', 'measured here (95 % interval)', 'seeds', 'verdict')
     return Table(f'{group.suite}-claims', 'Claims of the paper', header, rows)
 
 
+def _seeds(seeds: Sequence[int]) -> str:
+    return ', '.join(map(str, seeds))
+
+
 EARLY = 50
 """Iterations of STL that count for the area at the start of a task."""
 OVERVIEW_HEADER = (
-    *('domain', 'method', 'seeds', 'area gained over STL', f'the same, first {EARLY} iterations'),
+    *('domain', 'method', 'seeds', 'area gained over STL', 'areas summed / STL'),
+    *(f'gained, first {EARLY} iterations', f'summed, first {EARLY} iterations'),
     *('area of the lifetime / STL', 'tune / STL', 'final / tune', 'success (STL)', 'steps / STL'),
 )
 
@@ -436,17 +444,20 @@ def _overview_row(group: SuiteRuns, label: str, link: str) -> tuple[Value, ...]:
     k, seeds = group.columns, group.paired_seeds(label)
     ours, alone = (group.stage_success(name, TUNE, seeds) for name in (label, ALONE))
     both = None if ours is None or alone is None else f'{ours:.2f} ({alone:.2f})'
+    longer = any(row.iteration >= EARLY for _, stl in group.pairs(label) for row in stl.iterations)
     return (
         f'[{group.suite}]({link})' if link else group.suite,
         display_name(label),
-        ', '.join(map(str, seeds)),
+        _seeds(seeds),
         percent(group.forward_transfer(label, k)),
-        percent(group.forward_transfer(label, k, EARLY)),
+        interval(group.area_ratio(label, k)),
+        percent(group.forward_transfer(label, k, EARLY)) if longer else None,
+        interval(group.area_ratio(label, k, EARLY)) if longer else None,
         group.lifetime_ratio(label),
         interval(group.tune_ratio(label)),
         interval(group.retention(label)),
         both,
-        group.step_ratio(label),
+        f'{group.step_ratio(label):.3f}',
     )
 
 

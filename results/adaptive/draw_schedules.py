@@ -1,19 +1,24 @@
 """What a schedule of draws costs and finds, from the curves of committed single-task runs.
 
-Run `python results/adaptive/draw_schedules.py`. D curves are picked at random out of the 60 of
-HalfCheetah gravity (STL, three seeds) and dropped as the schedule says; the score of a curve is
-the mean of its last three iterations, as `learning/adaptive/draws.py` has it.
+Run `python results/adaptive/draw_schedules.py [--seeds 50,60]`. D curves are picked at random out
+of those of HalfCheetah gravity (STL, 20 a seed) and dropped as the schedule says; the score of a
+curve is the mean of its last three iterations, as `learning/adaptive/start.py` has it.
 """
 
+import argparse
 from collections import defaultdict
+from collections.abc import Sequence
 import gzip
 import json
 from pathlib import Path
 
+import lpgftw_ros  # noqa: F401  (pins the arithmetic)
+
+# isort: split
 import numpy as np
 
-from lpgftw_ros.learning.adaptive.budget import kept, rung_end, total_iterations
 from lpgftw_ros.learning.adaptive.config import AdaptiveConfig
+from lpgftw_ros.learning.adaptive.start import kept, rung_end, total_iterations
 
 RUNS = Path(__file__).parents[1] / 'laptop' / 'halfcheetah-gravity' / 'stl'
 ASKED, TRIALS = 50, 4000
@@ -26,7 +31,9 @@ SCHEDULES = [
 
 def main() -> None:
     """Print one line per schedule."""
-    curves = list(read_curves())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--seeds', default='50,60')
+    curves = read_curves(parser.parse_args().seeds.split(','))
     print(f'{len(curves)} curves')
     print('| draws | draw_iterations | draw_keep | iterations | return at 50 | above 1,500 |')
     print('|---|---|---|---|---|---|')
@@ -43,10 +50,10 @@ def main() -> None:
         )
 
 
-def read_curves() -> list[list[float]]:
+def read_curves(seeds: Sequence[str]) -> list[list[float]]:
     """Return the mean return of every iteration, one list per task."""
     curves = []
-    for path in sorted(RUNS.glob('*/metrics.jsonl.gz')):
+    for path in (RUNS / f'seed-{seed}' / 'metrics.jsonl.gz' for seed in seeds):
         tasks: dict[int, list[float]] = defaultdict(list)
         with gzip.open(path, 'rt') as file:
             for row in map(json.loads, file):
@@ -66,8 +73,10 @@ def winner(curves: list[list[float]], config: AdaptiveConfig, rng: np.random.Gen
     alive = [curves[i] for i in rng.choice(len(curves), config.draws, replace=False)]
     rung = 0
     while len(alive) > 1:
-        end = min(rung_end(rung, config), ASKED)
-        alive = sorted(alive, key=lambda curve: -score(curve, end))[: kept(len(alive), config)]
+        end = rung_end(rung, ASKED, config)
+        alive = sorted(alive, key=lambda curve: -score(curve, end))[
+            : kept(len(alive), end, ASKED, config)
+        ]
         rung += 1
     return score(alive[0], ASKED)
 

@@ -2,7 +2,8 @@
 
     python results/adaptive/meta_world.py results/laptop/mt10/{lpg-ftw-adaptive,stl}/seed-80
 
-Areas are mean returns of the first 50 and of all iterations in thousands, half is the first
+Areas are mean returns of the first 50 and of all iterations in thousands, without measured starts
+(they change them by 0.5 % at most), half is the first
 iteration in which half of the episodes succeed, tune the mean action's return (and success).
 """
 

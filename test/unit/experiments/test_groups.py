@@ -152,13 +152,36 @@ def test_stages_beside_stl_use_the_seeds_both_have(life):
     ours = [life('lpg-ftw', seed, [[1.0]], tune=tune) for seed, tune in tunes.items()]
     group = only(*ours, *(life('stl', s, [[1.0]], tune=t) for s, t in ((50, 10.0), (70, 1.0))))
     rows = {row[:2]: row for row in stage_table(group).rows}
-    assert rows['LPG-FTW', 'tune'][6] == pytest.approx(1.2)
+    assert rows['LPG-FTW', 'tune'][7] == pytest.approx(1.2)
 
 
 def test_the_adaptive_method_makes_the_same_claims(life):
     runs = [life('lpg-ftw-adaptive', seed, [[1.0], [3.0]]) for seed in SEEDS]
     group = only(*runs, *(life('stl', seed, [[1.0], [2.0]]) for seed in SEEDS))
     assert checks(group)[0].claim.startswith('LPG-FTW adaptive learns faster')
+
+
+def test_the_adaptive_method_is_judged_without_the_seeds_its_settings_were_chosen_on(life):
+    runs = [life('lpg-ftw-adaptive', seed, [[1.0], [3.0]]) for seed in (50, 60, *SEEDS)]
+    alone = [life('stl', seed, [[1.0], [2.0]]) for seed in (50, 60, *SEEDS)]
+    group = only(*runs, *alone)
+    assert {check.seeds for check in checks(group)} == {SEEDS}
+    few = only(*runs[:2], *alone[:2])
+    assert set(verdicts(few)) == {'not measured'}
+
+
+def test_seeds_without_a_score_do_not_count(life):
+    """Three pairs, but two of them have met the first task only."""
+    ours = [life('lpg-ftw', s, [[1.0], [3.0]] if s == 70 else [[1.0]]) for s in SEEDS]
+    group = only(*ours, *(life('stl', seed, [[1.0], [2.0]]) for seed in SEEDS))
+    assert checks(group)[0].measured.runs == 1
+    assert verdicts(group)[0] == 'not enough seeds'
+
+
+def test_summed_areas_weigh_tasks_by_their_size(life):
+    group = only(life('lpg-ftw', 70, [[3.0], [10.0]]), life('stl', 70, [[1.0], [10.0]]))
+    assert group.forward_transfer('lpg-ftw').value == pytest.approx(1.0)
+    assert group.area_ratio('lpg-ftw').value == pytest.approx(13.0 / 11.0)
 
 
 def test_no_claims_are_made_about_other_methods_alone(life):

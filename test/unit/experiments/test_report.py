@@ -62,14 +62,14 @@ def test_stages_stand_beside_the_published_numbers(two_methods):
     (group,) = group_runs(read_runs([two_methods]))
     rows = {(row[0], row[1]): row for row in stage_table(group).rows}
     row = rows['LPG-FTW', 'tune']
-    assert row[2:4] == ('160,553 ± 2,847', '120,000')
-    assert row[4] == pytest.approx(120000 / 160553)
-    assert row[6] == pytest.approx(1.2)
+    assert row[2:5] == ('50', '160,553 ± 2,847', '120,000')
+    assert row[5] == pytest.approx(120000 / 160553)
+    assert row[7] == pytest.approx(1.2)
 
 
 def test_published_start_is_compared_with_ours_after_one_update(two_methods):
     (group,) = group_runs(read_runs([two_methods]))
-    assert stage_table(group).rows[0][1:4:2] == ('start, as published', '2')
+    assert stage_table(group).rows[0][1:5:3] == ('start, as published', '2')
 
 
 def test_measures_have_one_row_per_method(two_methods):
@@ -173,7 +173,7 @@ def test_variants_have_figures_of_their_own_and_no_panel_more_than_six(
 def test_bodies_have_a_dash_for_success(make_folder, entry, tmp_path):
     seeded(make_folder, entry, 'lpg-ftw', 50)
     (group,) = group_runs(read_runs([tmp_path / 'x']))
-    assert all(row[-1] is None for row in stage_table(group).rows if row[3] != '-')
+    assert all(row[-1] is None for row in stage_table(group).rows if row[4] != '-')
 
 
 def test_the_matrix_is_a_figure(make_folder, entry, tmp_path):
@@ -226,7 +226,7 @@ def test_the_page_has_numbers_command_cost_and_note(two_methods, tmp_path):
     page = tmp_path / 'docs' / 'results.md'
     write_page(page, [spec(tmp_path, 'mt10')], read_runs([two_methods]), {'mt10': 'The engine.'})
     text = page.read_text()
-    assert '| LPG-FTW | tune | 160,553 ± 2,847 | 120,000 |' in text
+    assert '| LPG-FTW | tune | 50 | 160,553 ± 2,847 | 120,000 |' in text
     assert '`lpgftw train --suite mt10 --learner stl --seed 50 --out' in text
     assert '1,000 steps, 0.3 minutes' in text
     assert '**Why ours differs.** The engine.' in text
