@@ -97,6 +97,7 @@ def unrecognised(args: argparse.Namespace) -> list[str]:
             if found.kind == 'known':
                 print(f'  act with the policy of {found.task}')
             elif task in known:
+                session.save()
                 raise LpgftwError(f"this run has a task '{task}' that was not recognised")
             else:
                 new.append(task)

@@ -58,10 +58,10 @@ class Agreed(Npg):
         if weights.any():
             (both,) = share(common.sum(keepdims=True), energy.sum(keepdims=True))
             own = self.gradient(start)
-            added = gradient.flat() - own.flat()
+            added = gradient.flat() - start.share * own.flat()
             moved = start.coordinates.split(weights @ self.parts(start, own))
             moved = replace(moved, log_std=both * own.log_std)
-            gradient = start.coordinates.split(moved.flat() + added)
+            gradient = start.coordinates.split(start.share * moved.flat() + added)
             rho = max(LEAST, float(weights @ common / np.sum(common, where=common > 0.0)))
         x, length = self.direction(start, gradient)
         found = {SHARED_WEIGHT: float(weights[0]), OWN_WEIGHT: float(weights[1])}
@@ -110,8 +110,14 @@ def share(common: Array, energy: Array) -> Array:
 
 
 def half_gradients(start: StepStart) -> tuple[Move, Move]:
-    """Return the gradient of the surrogate return over each half of the batch."""
-    middle = len(start.advantages) // 2
+    """Return the gradient of the surrogate return over each half of the batch.
+
+    Halves hold whole trajectories. A single one is divided into what came first and last: these
+    depend on each other, so little can be said then.
+    """
+    n, starts = len(start.advantages), start.starts
+    inner = starts[1:]
+    middle = int(inner[np.argmin(np.abs(inner - n / 2))]) if len(inner) else n // 2
     both = []
     for rows in (slice(0, middle), slice(middle, len(start.advantages))):
         at, actions, advantages = start.at.rows(rows), start.actions[rows], start.advantages[rows]

@@ -186,7 +186,7 @@ class LifelongLearner(ABC):
         at = forward(policy, batch.observations)
         coordinates = self._coordinates(run)
         gradient = self._gradient(policy, at, batch, advantages)
-        start = StepStart(policy, coordinates, at, batch.actions, advantages)
+        start = self._step_start(policy, coordinates, at, batch, advantages)
         step = self._base_learner.step(start, gradient)
         factors = coordinates.move_factors(run.factors, step.move)
         moved = replace(run, factors=factors, due=due, iteration=run.iteration + 1)
@@ -277,8 +277,24 @@ class LifelongLearner(ABC):
     ) -> Move:
         """Return the gradient a step follows: by default the base learner's."""
         coordinates = self._coordinates(self._need_run())
-        start = StepStart(policy, coordinates, at, batch.actions, advantages)
+        start = self._step_start(policy, coordinates, at, batch, advantages)
         return self._base_learner.gradient(start)
+
+    def _step_start(
+        self,
+        policy: PolicySnapshot,
+        coordinates: Coordinates,
+        at: Activations,
+        batch: Batch,
+        advantages: Array,
+    ) -> StepStart:
+        share = self._share_of_batch
+        return StepStart(policy, coordinates, at, batch.actions, advantages, batch.starts, share)
+
+    @property
+    def _share_of_batch(self) -> float:
+        """Weight of the batch's own gradient in the one a step follows."""
+        return 1.0
 
     def _after_step(
         self, run: TaskRun, policy: PolicySnapshot, batch: Batch, advantages: Array
@@ -468,13 +484,20 @@ class LifelongLearner(ABC):
         vars(self).update(vars(fresh))
 
     def adopt(self, shared: dict[str, AnyArray]) -> None:
-        """Replace everything learned by another learner's state; the version keeps growing."""
+        """Replace everything learned by another learner's state; the version keeps growing.
+
+        Tasks parked there are left out; one parked in a revisit is as it was before.
+        """
         if self.running is not None:
             raise LearnerMisuse(f'{self.running} is in training; stop it first')
         version = self._version
         self.load_state(self.state(['run']) | shared)
         for task in tuple(self._parked):
-            self.forget_task(task)
+            if task in self._finished:
+                self.start_task(task, seed=0)
+                self.cancel_task()
+            else:
+                self.forget_task(task)
         self._version = max(self._version, version) + 1
 
     def _read(self, reader: StateReader) -> None:

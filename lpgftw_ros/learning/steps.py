@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from lpgftw_ros.errors import NonFinite
-from lpgftw_ros.learning.arrays import Array, Batch, require_finite
+from lpgftw_ros.learning.arrays import Array, Batch, Integers, require_finite
 from lpgftw_ros.learning.config import BASE_LEARNERS, TrainingConfig
 from lpgftw_ros.learning.local_model import bounded_curvature, LocalModel, natural_curvature
 from lpgftw_ros.learning.policies import (
@@ -283,6 +283,10 @@ class StepStart:
     """Shape (n_steps, act_dim)."""
     advantages: Array
     """Shape (n_steps,)."""
+    starts: Integers
+    """First step of each trajectory. Shape (n_trajectories,)."""
+    share: float = 1.0
+    """Weight of the batch's gradient in the one followed; what a method adds has the rest."""
 
     def moved(self, move: Move) -> tuple[PolicySnapshot, Array, float]:
         """Return the policy after a move, its mean actions, and the mean KL from the old one."""

@@ -182,7 +182,10 @@ class Lifelong:
         """
         self.held = False
         if self.current is not None and self.learner.running == task:
+            plannable = self.current.plannable
             self.current.aim_at(iterations, trajectories)
+            if plannable:
+                self.current.follow(self.learner.plan)
             return
         self._set_back()
         self._begin(task, iterations, trajectories)
@@ -271,6 +274,7 @@ class Lifelong:
         else:
             loop = self.config.loop
             visit = Visit(len(self.visits), task, loop.iterations, loop.trajectories, known=())
+        plannable = visit.plannable
         visit.aim_at(iterations, trajectories)
         if visit.finished_iterations < visit.iterations or not visit.known:
             finished = [v.task for v in self.visits if v.state == 'finished']
@@ -281,6 +285,8 @@ class Lifelong:
             self.visits.append(visit)
         visit.state = 'running'
         self._current = visit.number
+        if plannable:  # the request, or what the learner owes, may have changed
+            visit.follow(self.learner.plan)
         for other in self.visits:
             other.forget(FINAL_STAGES)
 

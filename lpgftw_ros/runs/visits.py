@@ -67,10 +67,15 @@ class Visit:
         done = max(self.position - N_BEGIN - N_FIRST_STEP, int(self.position > N_BEGIN))
         return min(done, self.iterations)
 
+    @property
+    def plannable(self) -> bool:
+        """Whether it has begun to learn and what ends it has not begun."""
+        return N_BEGIN < self.position <= _steps_end(self)
+
     def aim_at(self, iterations: int, trajectories: int) -> None:
         """Change the numbers of iterations and of trajectories per iteration; 0 keeps one."""
         done = self.finished_iterations
-        if iterations and iterations < done:
+        if iterations and iterations < done and not self.asked:
             raise LearnerMisuse(f'{self.task} has {done} finished iterations, not {iterations}')
         if iterations > self.iterations and self.position > _steps_end(self):
             raise LearnerMisuse(f'{self.task} has all its iterations and is being folded in')

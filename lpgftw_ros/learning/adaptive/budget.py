@@ -101,11 +101,6 @@ def history_sizes(config: AdaptiveConfig) -> dict[str, int]:
     return {'returns': window, 'success': window, 'first': 1, **flags}
 
 
-def empty_history(config: AdaptiveConfig) -> dict[str, Array]:
-    """Return the history of a task that starts."""
-    return {name: np.zeros(size) for name, size in history_sizes(config).items()}
-
-
 def remember(history: Mapping[str, Array], batch: Batch, *, first: bool) -> dict[str, Array]:
     """Return the history with one more batch, the oldest dropped."""
     value, success = float(np.mean(batch.returns)), float(np.mean(batch.success))

@@ -96,20 +96,6 @@ def with_column(factoring: Factoring, v: Array, H: Mapping[str, SymmetricForm]) 
     return Factoring(np.column_stack((L, v)), S, R)
 
 
-def error(
-    basis: Array,
-    S: Mapping[str, Array],
-    theta: Mapping[str, Array],
-    H: Mapping[str, SymmetricForm],
-) -> float:
-    """Return E, what the columns leave unexplained."""
-    total = 0.0
-    for task, wanted in theta.items():
-        rest = wanted - basis @ S[task]
-        total -= float(rest @ H[task].apply(rest))
-    return total
-
-
 def merged(
     factoring: Factoring, theta: Mapping[str, Array], H: Mapping[str, SymmetricForm], k: int
 ) -> Factoring:

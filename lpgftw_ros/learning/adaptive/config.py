@@ -84,7 +84,7 @@ class AdaptiveConfig(LpgFtwConfig):
         0.4,
         'share of the iterations after which a task without progress starts anew; 0: never',
         min=0.0,
-        max=1.0,
+        max=0.5,
     )
     restart_share: float = setting(
         0.01, 'progress below this share of what finished tasks earn is none', min=0.0, max=1.0
@@ -98,12 +98,21 @@ class AdaptiveConfig(LpgFtwConfig):
     guard_share: float = setting(
         0.05, 'most trajectories of the guard per trajectory of all iterations', min=0.0, max=1.0
     )
+    guard_certainty: float = setting(
+        0.95,
+        'certainty that it was the update before a task that lost is protected; 0.5: if in doubt',
+        min=0.5,
+        max=0.9999,
+    )
     guard_trajectories: int = setting(
-        3, 'mean-action trajectories per measurement of an old task', min=2, max=1000
+        3,
+        'mean-action trajectories per measurement of a task: reference, guard, its start',
+        min=2,
+        max=1000,
     )
     inherit_margin: float = setting(
         0.05,
-        'relative gain at which an old task adopts a later policy; 0: never',
+        'relative gain at which an old task adopts a later policy, or a task its start; 0: never',
         min=0.0,
         max=10.0,
     )
@@ -129,6 +138,11 @@ class AdaptiveConfig(LpgFtwConfig):
         if self.update_every and self.residuals == 'stay':
             raise InvalidConfig(
                 'residuals: stay needs update_every to be 0: L is solved for at the end of a task'
+            )
+        if self.update_every and self.guard_tolerance:
+            raise InvalidConfig(
+                'update_every above 0 needs guard_tolerance to be 0: what L has moved during a '
+                'task could not be taken back'
             )
         if self.columns == 'paying' and self.residuals == 'columns':
             raise InvalidConfig('columns: paying needs residuals: stay')

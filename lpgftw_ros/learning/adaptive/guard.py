@@ -8,8 +8,9 @@ The local model of task t predicts for a change :math:`L \to L'` the loss
 
 Tasks are run by their mean action in the order of that loss. One loses if it earns less than the
 most it has earned since it was tuned, by more than a tolerance and noise. If it earned more
-without the update, it keeps its theta: its residual takes up what L has changed,
-:math:`r_t \leftarrow r_t + (L - L') s_t`. Without residuals the update is shortened instead.
+without the update, beyond noise at `guard_certainty`, it keeps its theta: its residual takes up
+what L has changed, :math:`r_t \leftarrow r_t + (L - L') s_t`. Without residuals the update is
+shortened instead.
 The policy of the finished task is tried on the others, and one that is better than theirs is now
 takes over.
 """
@@ -42,7 +43,9 @@ Found: TypeAlias = dict[str, float]
 # Comparisons of paired returns: the same random numbers on both sides.
 
 
-def difference(new: Array, old: Array, tests: int = 1) -> tuple[float, float]:
+def difference(
+    new: Array, old: Array, tests: int = 1, certainty: float = CONFIDENCE
+) -> tuple[float, float]:
     """Return the mean of paired differences and how much of it may be noise.
 
     With several tests at once the level holds for all of them together (Bonferroni). One pair has
@@ -53,13 +56,13 @@ def difference(new: Array, old: Array, tests: int = 1) -> tuple[float, float]:
     if n == 1:
         return float(diff[0]), 0.0
     error = float(np.std(diff, ddof=1) / np.sqrt(n))
-    level = 1.0 - (1.0 - CONFIDENCE) / tests
+    level = 1.0 - (1.0 - certainty) / tests
     return float(np.mean(diff)), float(stdtrit(n - 1, level)) * error
 
 
-def loses(new: Array, reference: Array, tolerance: float) -> bool:
+def loses(new: Array, reference: Array, tolerance: float, certainty: float = CONFIDENCE) -> bool:
     """Return whether returns are below the reference by more than the tolerance and noise."""
-    mean, noise = difference(new, reference)
+    mean, noise = difference(new, reference, certainty=certainty)
     return -mean > max(tolerance * abs(float(np.mean(reference))), noise)
 
 
@@ -76,9 +79,10 @@ def wins(new: Array, old: Array, margin: float, *, tests: int = 1) -> bool:
     return mean > max(margin * scale, noise)
 
 
-def distinct(returns: Array) -> Array:
-    """Return one return if all are the same: resets and mean action are deterministic."""
-    return returns[:1] if np.ptp(returns) == 0.0 else returns
+def distinct(batch: Batch) -> Array:
+    """Return one return if all trajectories are the same: one start, one return."""
+    same = np.ptp(batch.observations[batch.starts], axis=0).max() == 0.0
+    return batch.returns[:1] if same and np.ptp(batch.returns) == 0.0 else batch.returns
 
 
 # A series of probes is a generator: it yields what it needs and receives the answer.
@@ -134,12 +138,12 @@ class Memory:
 
     def tuned(self, task: str, batch: Batch) -> None:
         """Note the mean-action trajectories of a task's policy when it is new."""
-        self.best[task] = self.present[task] = distinct(batch.returns)
+        self.best[task] = self.present[task] = distinct(batch)
         self.signatures[task] = signature(batch)
 
     def ran(self, task: str, batch: Batch) -> None:
         """Note mean-action trajectories of a task's policy as it is now."""
-        self.present[task] = returns = distinct(batch.returns)
+        self.present[task] = returns = distinct(batch)
         if np.mean(returns) > np.mean(self.best[task]):
             self.best[task] = returns
 
@@ -247,12 +251,13 @@ def guard(
         batch = yield means.probe(task, now, n, 'guard')
         if loses(batch.returns, held_to, config.guard_tolerance):
             without = yield means.probe(task, before, n, 'guard')
-            if means.keep is not None and loses(batch.returns, without.returns, 0.0):
+            blamed = loses(batch.returns, without.returns, 0.0, config.guard_certainty)
+            if means.keep is not None and blamed:
                 means.keep(task, before)
                 found['kept'] = 1.0
                 batch = without
             while loses(batch.returns, held_to, config.guard_tolerance) and loses(
-                batch.returns, without.returns, 0.0
+                batch.returns, without.returns, 0.0, config.guard_certainty
             ):
                 eta = etas.pop(0) if means.left() >= n else 0.0
                 found['shortened'] = eta

@@ -226,7 +226,8 @@ class AdaptiveLpgFtw(LpgFtw):
         draws = self._draws.get(run.task, Draws())
         if draws.others:
             self._draws[run.task], self._run = advance(draws, run, iterations, config)
-            return max(self.iteration, total_iterations(config.draws, iterations, config))
+            least = self.iteration + bool(self._draws[run.task].others)
+            return max(least, total_iterations(config.draws, iterations, config))
         if self._starts_anew(run, draws, iterations):
             failed = draws.failed + run.iteration
             self._draws[run.task] = replace(draws, failed=failed)
@@ -234,8 +235,7 @@ class AdaptiveLpgFtw(LpgFtw):
             return max(self.iteration, iterations + draws.spent)
         over = is_over(run.extras, run.iteration, config)
         total = self.iteration if over else max(self.iteration, iterations + draws.spent)
-        if total == self.iteration:
-            run.extras['over'] = np.ones(1)
+        run.extras['over'] = np.full(1, float(total == self.iteration))
         return total
 
     def _starts_anew(self, run: TaskRun, draws: Draws, iterations: int) -> bool:
@@ -268,18 +268,35 @@ class AdaptiveLpgFtw(LpgFtw):
             if self._config.columns == 'paying':
                 if isinstance(model, LocalModel):
                     model = with_form(model, kb.solver.form, kb.spec)
-                factors = self._regroup(run.task, factors, model)
-                before = kb.basis
-            model = replace(model, alpha=model.alpha - factors.residual)
-            s = kb.add(run.task, factors.coefficients, model)
-            factors = replace(factors, coefficients=s)
-        self._memory.earned.pop(run.task, None)  # the latest task comes last
+                factors, before = self._fold_regrouped(run.task, factors, model)
+            else:
+                factors = self._add(run.task, factors, model)
+        self._memory.forget(run.task)  # of a policy it no longer has; the latest task comes last
         self._memory.earned[run.task] = batch.returns
         self._settle_account(run)
         self._draws.pop(run.task, None)
         if self._inquires:
             self._memory.pending = Pending(run.task, before, tuned.theta)
+        self._inquiry = None
         return factors
+
+    def _add(self, task: str, factors: TaskFactors, model: TaskModel | LocalModel) -> TaskFactors:
+        model = replace(model, alpha=model.alpha - factors.residual)
+        s = self._knowledge_base.add(task, factors.coefficients, model)
+        return replace(factors, coefficients=s)
+
+    def _fold_regrouped(
+        self, task: str, factors: TaskFactors, model: TaskModel
+    ) -> tuple[TaskFactors, Array]:
+        """Fold a task in after maybe regrouping all; if that fails nothing has changed."""
+        saved = self.state(['run', 'base', 'models'])
+        try:
+            factors = self._regroup(task, factors, model)
+            before = self._knowledge_base.basis
+            return self._add(task, factors, model), before
+        except BaseException:
+            self.load_state(saved)
+            raise
 
     def _settle_account(self, run: TaskRun) -> None:
         """Note what a task took beyond the iterations requested, over all its starts."""
@@ -307,6 +324,12 @@ class AdaptiveLpgFtw(LpgFtw):
         }
         for t, parked in self._parked.items():
             self._parked[t] = _moved_run(kb.basis, new.basis, parked, k)
+        for t, draws in self._draws.items():
+            waiting, ended = (
+                tuple(_moved_run(kb.basis, new.basis, run, k) for run in runs)
+                for runs in (draws.waiting, draws.done)
+            )
+            self._draws[t] = replace(draws, waiting=waiting, done=ended)
         kb.restore(new.basis, {t: new.coefficients[t] for t in kb.tasks}, models, {}, None)
         self._finished |= {
             t: replace(finished, factors=every[t]) for t, finished in self._finished.items()
@@ -368,7 +391,7 @@ class AdaptiveLpgFtw(LpgFtw):
     def _candidates(self, run: TaskRun) -> dict[str, Candidate]:
         """Return the starts of a new task besides the usual one."""
         config, found = self._config, {}
-        if config.std_start == 'measured':
+        if config.std_start == 'measured' and self._finished:
             carried = replace(run.factors, log_std=self._carried_std())
             found['carried'] = Candidate(carried, config.start_margin)
         if config.policy_start == 'measured':
@@ -419,7 +442,8 @@ class AdaptiveLpgFtw(LpgFtw):
         tuned = self._with_theta(self._finished[task].factors, pending.theta)
         batch = yield Probe(task, tuned, self._per_task, False, 'reference')
         self._memory.tuned(task, batch)
-        if config.guard_tolerance > 0.0 and len(kb.terms) > 1:
+        moved = not np.array_equal(pending.basis, kb.basis)
+        if config.guard_tolerance > 0.0 and len(kb.terms) > 1 and moved:
             update, means = (pending.basis, kb.basis), self._means('guard', config.guard_share)
             tasks = at_risk(kb.terms, *update)
             yield from guard(tasks, update, self._memory, means, config, self._found)

@@ -210,6 +210,11 @@ class Replay(SharedPolicyLearner):
         half = Move(*(0.5 * part for part in _parts(gradient)))
         return replace(half, residual=half.residual + 0.5 * replayed)
 
+    @property
+    def _share_of_batch(self) -> float:
+        run = self._need_run()
+        return 0.5 if self.rotation(1, run.iteration) else 1.0
+
     def replay_gradient(self, theta: Array, n_trajectories: int) -> Array | None:
         """Return the gradient from replayed trajectories; None if there is no past. Shape (d,)."""
         run = self._need_run()

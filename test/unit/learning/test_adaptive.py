@@ -1,5 +1,6 @@
 """Adaptive LPG-FTW: each part alone, in closed form where there is one."""
 
+import contextlib
 from dataclasses import replace
 import itertools
 import types
@@ -11,7 +12,7 @@ from lpgftw_ros.errors import InvalidConfig, LearnerMisuse, NonFinite, StateMism
 from lpgftw_ros.learning import make_learner
 from lpgftw_ros.learning.adaptive.budget import (
     Account,
-    empty_history,
+    history_sizes,
     is_over,
     is_stuck,
     remember,
@@ -19,7 +20,6 @@ from lpgftw_ros.learning.adaptive.budget import (
 from lpgftw_ros.learning.adaptive.columns import (
     best_basis,
     best_coefficients,
-    error,
     explained,
     Factoring,
     merged,
@@ -29,6 +29,7 @@ from lpgftw_ros.learning.adaptive.config import AdaptiveConfig
 from lpgftw_ros.learning.adaptive.guard import (
     at_risk,
     difference,
+    distinct,
     gains,
     guard,
     loses,
@@ -198,6 +199,12 @@ def tasks_in(rng, d=8, k=2, n=5, noise=0.0):
         theta[f't{i}'] = space @ rng.standard_normal(k) + noise * rng.standard_normal(d)
         H[f't{i}'] = DenseForm(-(root @ root.T + np.eye(d)))
     return theta, H
+
+
+def error(basis, S, theta, H):
+    """Return E, what the columns leave unexplained."""
+    rest = {task: wanted - basis @ S[task] for task, wanted in theta.items()}
+    return sum(-float(rest[task] @ H[task].apply(rest[task])) for task in theta)
 
 
 def test_a_merge_explains_all_where_fewer_columns_can(rng):
@@ -585,7 +592,7 @@ def test_a_state_resumes_in_the_middle_of_the_draws(spec):
 
 
 def history(config, returns, success=0.0):
-    kept_so_far = empty_history(config)
+    kept_so_far = {name: np.zeros(size) for name, size in history_sizes(config).items()}
     for i, value in enumerate(returns):
         batch = types.SimpleNamespace(returns=np.array([value]), success=np.array([success]))
         kept_so_far = remember(kept_so_far, batch, first=i == 0)
@@ -768,6 +775,7 @@ def test_a_task_is_held_to_the_most_it_earned_since_it_was_tuned():
             lengths=np.ones(n, int),
             observations=np.zeros((n, 1)),
             rewards=rewards,
+            starts=np.arange(n),
         )
 
     memory = Memory()
@@ -1199,3 +1207,153 @@ def test_a_task_without_a_residual_does_not_take_the_policy_of_one_that_has_it()
     learner.adopt(donor.state(['base', 'models']))
     learner.start_task('c', seed=1)
     assert set(learner._shown_policies()) == {'a'}
+
+
+# -- what stops, fails or is told twice ----------------------------------------------------------
+
+
+@pytest.mark.parametrize('method', ['lpg-ftw', 'lpg-ftw-adaptive', 'stl', 'ewc', 'er'])
+def test_adopted_knowledge_has_the_task_whose_revisit_was_parked(method):
+    def fresh():
+        return make_learner(method, LINEAR, {'value_epochs': 1}, seed=3)
+
+    donor, learner = fresh(), fresh()
+    learn(donor, 'a', 'b')
+    thetas = {task: donor.knowledge().policy(task).theta for task in 'ab'}
+    donor.start_task('a', seed=4)
+    iterate(donor, 1)
+    donor.park_task()
+    parts = ['base', 'models', *(['replay'] if method == 'er' else [])]
+    learner.adopt(donor.state(parts))
+    assert set(learner.knowledge().tasks) == {'a', 'b'}
+    assert learner.phase('a') == 'finished'
+    for task, theta in thetas.items():
+        np.testing.assert_allclose(learner.knowledge().policy(task).theta, theta, atol=1e-12)
+
+
+def test_what_was_measured_of_a_policy_is_forgotten_with_it():
+    """A revisit whose measurement is ended leaves nothing of the policy before it."""
+    learner = make(**MEASURED)
+    learn(learner, 'a')
+    measure(learner)
+    learn(learner, 'b')
+    measure(learner)
+    learn(learner, 'a')
+    learner.start_task('c', seed=1)
+    memory = learner._memory
+    assert not any('a' in book for book in (memory.best, memory.present, memory.signatures))
+    assert list(memory.earned) == ['b', 'a']
+
+
+def test_equal_returns_from_different_starts_are_not_one():
+    """An episode cap makes returns equal; that says nothing about the next run."""
+
+    def of(*starts):
+        n = len(starts)
+        return types.SimpleNamespace(
+            returns=np.full(n, 100.0),
+            observations=np.array(starts)[:, None],
+            starts=np.arange(n),
+        )
+
+    assert len(distinct(of(1.0, 1.0, 1.0))) == 1
+    assert len(distinct(of(1.0, 1.0, 2.0))) == 3
+
+
+@pytest.mark.parametrize(('certainty', 'kept'), [(0.95, 0), (0.5, 7)])
+def test_losses_too_small_to_prove_add_up_unless_in_doubt_a_task_is_kept(certainty, kept):
+    """Each update costs two on average, two more or less on each reset."""
+    level, asked, times = np.array([100.0, 110.0, 90.0]), [], []
+    config = AdaptiveConfig(guard_certainty=certainty, guard_tolerance=0.01)
+    memory = Memory(best={'a': level}, present={'a': level})
+
+    def of(returns):
+        return types.SimpleNamespace(
+            returns=returns, observations=np.arange(3.0)[:, None], starts=np.arange(3)
+        )
+
+    for i in range(8):
+        before, level = level, level - 2.0 + np.array([2.0, -2.0, 0.0]) * (-1) ** i
+        means = Means(
+            lambda task, basis, n, purpose: asked.append(basis[0, 0]),
+            lambda: 1e9,
+            lambda basis: None,
+            lambda task, basis: times.append(basis),
+        )
+        series = guard(['a'], (np.zeros((1, 1)), np.ones((1, 1))), memory, means, config, {})
+        next(series)
+        with contextlib.suppress(StopIteration):
+            while True:
+                series.send(of(level if asked[-1] else before))
+        level = before if len(times) > i else level
+    assert len(times) == kept
+
+
+def test_l_that_moves_during_a_task_cannot_be_guarded():
+    with pytest.raises(InvalidConfig, match='guard_tolerance'):
+        AdaptiveConfig(residuals='columns', update_every=5)
+    AdaptiveConfig(residuals='columns', update_every=5, guard_tolerance=0.0)
+
+
+def test_a_finished_task_does_not_run_again_when_a_series_about_it_was_half_answered():
+    learner = make(max_columns=1, std_start='one', inherit_margin=0.05)
+    learn(learner, 'a')
+    measure(learner)
+    learner.start_task('b', seed=1)
+    iterate(learner, 3)
+    learner.plan(3)
+    learner.probed(answer(learner, learner.wants()))
+    learner.finish_task(toy_batch(learner, seed=1))
+    measure(learner)
+    assert (learner.running, learner.phase('b')) == (None, 'finished')
+
+
+def test_a_start_cannot_be_carried_when_nothing_is_finished_any_more():
+    learner = make(**MEASURED)
+    learn(learner, 'a')
+    measure(learner)
+    learner.start_task('b', seed=1)
+    learner.park_task()
+    learner.forget_task('a')
+    learner.start_task('b', seed=1)
+    measure(learner)
+    iterate(learner)
+    assert np.isfinite(learner.factors().log_std).all()
+
+
+def test_a_fold_that_fails_after_the_columns_were_regrouped_changes_nothing(monkeypatch):
+    learner = make(max_columns=1, columns='paying', column_share=0.0, std_start='one')
+    learn(learner, 'a', 'b')
+    learner.start_task('c', seed=1)
+    iterate(learner)
+    before = copy_of(learner)
+
+    def fail(*_, **options):
+        raise NonFinite('the solution', 1)
+
+    monkeypatch.setattr(type(learner._knowledge_base), '_solve', fail)
+    with pytest.raises(NonFinite):
+        learner.finish_task(toy_batch(learner, seed=1))
+    assert_same_state(learner, before)
+
+
+def test_all_draws_are_compared_however_few_iterations_are_left():
+    """In mid-round the plan leaves room until one draw is left: the best."""
+    learner = make(draws=3, draw_iterations=4)
+    learner.start_task('a', seed=1)
+    levels = {}
+
+    def one(asked):
+        batch, seed = toy_batch(learner), learner._run.seed
+        level = levels.setdefault(seed, 10.0 - len(levels))
+        learner.improve(replace(batch, rewards=np.full_like(batch.rewards, level)))
+        planned = learner.plan(asked)
+        learner.fit_values()
+        return planned
+
+    for _ in range(5):
+        one(20)
+    while one(5) > learner.iteration:
+        assert learner.iteration < 100
+    assert not learner._draws['a'].others
+    assert levels[learner._run.seed] == 10.0

@@ -15,7 +15,13 @@ from lpgftw_ros.learning.agreed import (
     SHARED_WEIGHT,
 )
 from lpgftw_ros.learning.config import TrainingConfig
-from lpgftw_ros.learning.policies import forward, initial_head, PolicySnapshot, PolicySpec
+from lpgftw_ros.learning.policies import (
+    forward,
+    initial_head,
+    PolicySnapshot,
+    PolicySpec,
+    surrogate_gradient,
+)
 from lpgftw_ros.learning.steps import Coordinates, Fisher, Npg, StepStart
 
 from .conftest import toy_batch
@@ -33,7 +39,7 @@ def start_of(spec, rng, *, k=2, n=400, free=True, advantages=None):
     actions = at.mean + np.exp(policy.log_std) * rng.normal(size=at.mean.shape)
     coordinates = Coordinates(spec, rng.normal(size=(spec.n_parameters, k)), free=free)
     A = rng.normal(size=n) if advantages is None else advantages(at, actions)
-    return StepStart(policy, coordinates, at, actions, A)
+    return StepStart(policy, coordinates, at, actions, A, np.arange(0, n, 20))
 
 
 def agreed(**settings):
@@ -45,7 +51,8 @@ def doubled(start):
     twice = (np.concatenate((a, a)) for a in (start.at.obs, start.actions, start.advantages))
     obs, actions, advantages = twice
     at = forward(start.policy, obs)
-    return StepStart(start.policy, start.coordinates, at, actions, advantages)
+    starts = np.concatenate((start.starts, start.starts + len(start.advantages)))
+    return StepStart(start.policy, start.coordinates, at, actions, advantages, starts)
 
 
 @SPECS
@@ -189,3 +196,23 @@ def test_what_a_method_adds_is_added_whole(rng):
     assert np.all(along > 0.0)
     cosine = along @ pull.residual / np.linalg.norm(along) / np.linalg.norm(pull.residual)
     assert cosine > 0.99
+
+
+def test_half_of_the_gradient_alone_is_the_same_step(rng):
+    """Replay adds half of another gradient to half of this one; weights may not turn it round."""
+    start, learner = start_of(LINEAR, rng), agreed(**EXACT)
+    whole = learner.gradient(start)
+    half = start.coordinates.split(0.5 * whole.flat())
+    one, other = learner.step(start, whole), learner.step(replace(start, share=0.5), half)
+    np.testing.assert_allclose(one.move.flat(), other.move.flat(), rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('starts', 'middle'), [([0, 100, 200], 200), ([0, 180, 190], 190), ([0], 200)]
+)
+def test_halves_hold_whole_trajectories(rng, starts, middle):
+    start = replace(start_of(LINEAR, rng, n=400), starts=np.array(starts))
+    first = half_gradients(start)[0]
+    at, n = start.at.rows(slice(0, middle)), middle
+    here = surrogate_gradient(start.policy, at, start.actions[:n], start.advantages[:n])
+    np.testing.assert_array_equal(first.residual, here.theta)

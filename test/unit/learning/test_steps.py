@@ -37,7 +37,9 @@ def coordinates_of(policy, rng, moves):
 
 def policy_step(policy, coordinates, gradient, at, config):
     n = len(at.mean)
-    start = StepStart(policy, coordinates, at, np.zeros_like(at.mean), np.zeros(n))
+    start = StepStart(
+        policy, coordinates, at, np.zeros_like(at.mean), np.zeros(n), np.zeros(1, int)
+    )
     return make_base_learner(config).step(start, gradient)
 
 

@@ -18,7 +18,7 @@ def bandit(actions, advantages):
     coordinates = Coordinates(SPEC, np.zeros((2, 0)), free=True)
     at = forward(policy, np.zeros((len(actions), 1)))
     u, A = np.array(actions, dtype=float)[:, None], np.array(advantages, dtype=float)
-    return StepStart(policy, coordinates, at, u, A)
+    return StepStart(policy, coordinates, at, u, A, np.zeros(1, int))
 
 
 def trpo(max_kl):

@@ -181,6 +181,42 @@ def test_a_task_under_way_takes_another_goal(
     assert [visit.task for visit in lifelong.visits] == ['g-08']
 
 
+@pytest.mark.parametrize('parked', [False, True])
+@pytest.mark.parametrize('asked', [2, 3])
+def test_what_a_task_owes_follows_the_last_request(
+    tiny_config: Make, sampler: Sampler, tmp_path: Path, parked: bool, asked: int
+) -> None:
+    """Asked for twenty, then for as many as are done, or one more: nothing is saved by that."""
+    config = tiny_config('lpg-ftw-adaptive', tasks='1', iterations=20, payback=0.5)
+    driver = Driver(config, tmp_path / 'run', sampler)
+    driver.until(visit=0, iteration=2)
+    lifelong, learner = driver.session.lifelong, driver.session.learner
+    if parked:
+        lifelong.hold()
+    lifelong.learn('g-08', iterations=asked)
+    while learner.running is not None:
+        assert driver.step()
+    assert lifelong.visits[0].finished_iterations == asked
+    assert learner._account.debt == 0
+
+
+@pytest.mark.parametrize('parked', [False, True])
+def test_a_request_between_what_is_done_and_what_the_draws_take_is_no_refusal(
+    tiny_config: Make, sampler: Sampler, tmp_path: Path, parked: bool
+) -> None:
+    config = tiny_config('lpg-ftw-adaptive', tasks='1', iterations=4, draws=3, draw_iterations=2)
+    driver = Driver(config, tmp_path / 'run', sampler)
+    driver.until(visit=0, iteration=5)
+    lifelong = driver.session.lifelong
+    planned = lifelong.visits[0].iterations
+    if parked:
+        lifelong.hold()
+    lifelong.learn('g-08', iterations=4)
+    assert lifelong.visits[0].iterations == planned > 5
+    rows = [row for row in driver.finish() if row['kind'] == 'iteration']
+    assert len(rows) == planned
+
+
 @pytest.mark.parametrize('learner', ['lpg-ftw', 'stl', 'ewc', 'er'])
 @pytest.mark.parametrize('source', ['file', 'folder'])
 def test_knowledge_of_another_run_replaces_all_that_was_learned(
