@@ -188,8 +188,8 @@ compare ratios and orders. A high v1 return is not success: both are shown.
 _OVERVIEW = """## Overview
 
 Each row compares runs with the single-task runs (STL) of the same seeds, tasks after the first k.
-Area and tune are those of docs/metrics.md, with 95 % intervals over seeds (Student's t, so two
-seeds say next to nothing); with one seed the interval is over tasks and says nothing about seeds.
+Area and tune are those of docs/metrics.md, with 95 % intervals over seeds (Student's t, from
+three seeds on); with one seed the interval is over tasks and says nothing about seeds.
 *Gained* is the interquartile mean over tasks of the relative gain, large where STL earns almost
 nothing; *summed* is the ratio of the sums of the areas, ruled by tasks that pay much. In both a
 task pays for its own start and iterations; the area of the lifetime counts every step of a run,

@@ -161,6 +161,8 @@ RETENTION_BAR_MANIPULATION = 0.90
 SUCCESS_MARGIN = 0.1
 FEWEST_SEEDS = 3
 """With fewer an interval says little about seeds, and a claim stays open."""
+TOO_FEW = 2
+"""Runs for which Student's t has one degree of freedom: no interval is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,8 @@ def interval(estimate: Estimate) -> str:
     """Return a number with its interval as it stands in a table; nothing if it is not known."""
     if math.isnan(estimate.value):
         return ''
+    if estimate.runs == TOO_FEW:
+        return f'{estimate.value:.3f} (two seeds)'
     return f'{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})'
 
 
@@ -227,6 +231,8 @@ def percent(estimate: Estimate) -> str:
     """Return the same of a relative gain."""
     if math.isnan(estimate.value):
         return ''
+    if estimate.runs == TOO_FEW:
+        return f'{estimate.value:+.0%} (two seeds)'
     return f'{estimate.value:+.0%} ({estimate.low:+.0%} to {estimate.high:+.0%})'
 
 
@@ -441,7 +447,7 @@ def overview_table(groups: Sequence[SuiteRuns], links: Mapping[str, str]) -> Tab
 
 
 def _overview_row(group: SuiteRuns, label: str, link: str) -> tuple[Value, ...]:
-    k, seeds = group.columns, group.paired_seeds(label)
+    k, seeds, steps = group.columns, group.paired_seeds(label), group.step_ratio(label)
     ours, alone = (group.stage_success(name, TUNE, seeds) for name in (label, ALONE))
     both = None if ours is None or alone is None else f'{ours:.2f} ({alone:.2f})'
     longer = any(row.iteration >= EARLY for _, stl in group.pairs(label) for row in stl.iterations)
@@ -457,7 +463,7 @@ def _overview_row(group: SuiteRuns, label: str, link: str) -> tuple[Value, ...]:
         interval(group.tune_ratio(label)),
         interval(group.retention(label)),
         both,
-        f'{group.step_ratio(label):.3f}',
+        None if math.isnan(steps) else f'{steps:.3f}',
     )
 
 
