@@ -323,16 +323,16 @@ def _suite(group: SuiteRuns, figures: Path | None, base: Path) -> list[str]:
 
 
 def _figure_names(group: SuiteRuns) -> list[str]:
-    """Return the figures of a section: the curves of most methods, other curves, bars.
+    """Return the figures of a section: curves, then bars.
 
-    Curves that show what is new come before those that do not.
+    Curves that show what is new come first, then those of most seeds, then of most methods.
     """
     drawn = sorted(
         panels(group),
         key=lambda p: (
             not set(DEVELOPED) & set(p.methods),
-            -len(p.methods),
             -len(p.tasks),
+            -len(p.methods),
             p.name,
         ),
     )

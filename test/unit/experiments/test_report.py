@@ -276,6 +276,28 @@ def test_the_page_shows_methods_that_only_the_laptop_profile_has(make_folder, en
     assert '| [mt10](#meta-world-mt10) | LPG-FTW adaptive | 70 |' in page.read_text()
 
 
+def test_a_section_opens_with_the_figure_of_what_is_new_and_most_seeds(
+    make_folder, entry, tmp_path
+):
+    cells = [('lpg-ftw-adaptive', 70), ('lpg-ftw-adaptive', 80), ('ewc', 70)]
+    cells += [(learner, seed) for learner in ('lpg-ftw', 'stl') for seed in (50, 70, 80)]
+    for learner, seed in cells:
+        make_folder(
+            f'runs/{learner}/seed-{seed}',
+            learner=learner,
+            seed=seed,
+            suite='mt10',
+            tasks=[entry('reach', 0, tune=(70.0, 1.0), final=70.0)],
+            curves=[[1.0, 70.0]],
+        )
+    page = tmp_path / 'docs' / 'results.md'
+    words = ['report', str(tmp_path / 'runs'), '--out', str(tmp_path / 'out'), '--page', str(page)]
+    assert main(words) == 0
+    figures = re.findall(r'!\[(mt10-[^]]*)\]', page.read_text())
+    assert figures[0] == 'mt10-curves-seed-70-80.png'
+    assert len(figures) == len(set(figures)) > 3
+
+
 def test_grids_have_a_page_of_their_own(two_methods, tmp_path):
     grid = tmp_path / 'grid.yaml'
     grid.write_text('title: A grid\nsuites: [mt10, mt50]\nseeds: [50]\nmethods: [stl]\n')
