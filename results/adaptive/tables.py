@@ -1,6 +1,9 @@
 """Print the tables of a branching log: area and first iteration with 50 % success.
 
-python results/adaptive/tables.py results/adaptive/branching-mt10-seed50.jsonl
+    python results/adaptive/tables.py results/adaptive/branches.jsonl [ITERATIONS]
+
+Below, every variant beside `stl`, pair by pair of task and draw: how often its area is larger, and
+the mean difference over pairs with its standard error.
 """
 
 import json
@@ -33,6 +36,17 @@ def main() -> None:
             cells.append(f'{np.mean(areas):.1f} ({np.median(firsts):.0f}) [{each}]')
             total += float(np.mean(areas))
         print(f'| {variant} | ' + ' | '.join(cells) + f' | {total:.1f} |')
+    areas = {(r['variant'], r['task'], r['draw']): np.mean(r['returns'][:n]) / 1000 for r in rows}
+    for variant in variants:
+        gaps = [
+            area - areas['stl', task, draw]
+            for (other, task, draw), area in areas.items()
+            if other == variant != 'stl' and ('stl', task, draw) in areas
+        ]
+        if len(gaps) > 1:
+            error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
+            ahead = f'ahead in {sum(gap > 0.0 for gap in gaps)} of {len(gaps)}'
+            print(f'{variant}: {ahead}, {np.mean(gaps):+.1f} ± {error:.1f}')
 
 
 def _first(success: list[float], n: int) -> int:
