@@ -79,7 +79,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps([_plain(asdict(one)) for one in found], indent=2))
         return 0
     if knowledge.basis.shape[1] == 0:
-        print('this run has no shared basis: its tasks were learned alone')
+        shares = read_config(args.folder).learner.startswith('lpg-ftw')
+        why = 'no task is finished yet' if shares else 'its tasks were learned alone'
+        print(f'this run has no shared basis: {why}')
     elif args.task is None:
         use = ' '.join(f'{share:.0%}' for share in column_use(contributions(knowledge)))
         print(f'{len(found)} tasks, {knowledge.basis.shape[1]} columns, used {use}')

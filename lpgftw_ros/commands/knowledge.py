@@ -43,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     """Carry out the action."""
     shared, info = read_shared(args.source)
     if args.action == 'save':
+        if not bytes(shared['base/finished']).strip():
+            raise StateMismatch(f'{args.source} has no knowledge yet: no task is finished')
         kept = compact(shared) if args.compact else shared
         write_knowledge(args.file, kept, info.get('decided_by', {}), info.get('probe_root'))
         size = args.file.stat().st_size

@@ -81,7 +81,12 @@ def unrecognised(args: argparse.Namespace) -> list[str]:
 
     config, new = read_config(args.run_folder), []
     with open_session(
-        config, args.run_folder, workers=args.workers, resume=True, source=args.source
+        config,
+        args.run_folder,
+        **sampling_options(args),
+        ray=args.ray or '',
+        resume=True,
+        source=args.source,
     ) as (session, sampler):
 
         def collect(request: Collect) -> Batch:

@@ -224,6 +224,8 @@ def interval(estimate: Estimate) -> str:
         return ''
     if estimate.runs == TOO_FEW:
         return f'{estimate.value:.3f} (two seeds)'
+    if math.isnan(estimate.low):
+        return f'{estimate.value:.3f}'
     return f'{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})'
 
 
@@ -233,6 +235,8 @@ def percent(estimate: Estimate) -> str:
         return ''
     if estimate.runs == TOO_FEW:
         return f'{estimate.value:+.0%} (two seeds)'
+    if math.isnan(estimate.low):
+        return f'{estimate.value:+.0%}'
     return f'{estimate.value:+.0%} ({estimate.low:+.0%} to {estimate.high:+.0%})'
 
 

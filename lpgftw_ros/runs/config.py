@@ -67,6 +67,7 @@ class RunConfig:
                 f'use the version of lpgftw that made it'
             )
         values.pop('run', None)
+        values.pop('knowledge', None)
         try:
             values['tasks'], values['hidden'] = tuple(values['tasks']), tuple(values['hidden'])
             values['loop'] = configure(LoopConfig, values['loop'])

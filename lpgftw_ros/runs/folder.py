@@ -52,8 +52,13 @@ class BadRunFolder(LpgftwError):
 class RunFolder:
     """One run on disk, held by one process at a time."""
 
-    def __init__(self, path: Path, config: RunConfig, *, resume: bool) -> None:
-        """Create the folder, or open it again with the configuration it was made with."""
+    def __init__(
+        self, path: Path, config: RunConfig, *, resume: bool, knowledge: str = ''
+    ) -> None:
+        """Create the folder, or open it again with the configuration it was made with.
+
+        `knowledge` is the digest of what a new run starts from.
+        """
         self.path = path
         self.checkpoints = path / 'checkpoints'
         exists = (path / CONFIG).exists()
@@ -69,11 +74,13 @@ class RunFolder:
             self._lock.close()
             raise FolderInUse(f'{path} is in use by another process') from None
         if exists:
-            self.id = str(read_settings(path).get('run') or '')
+            noted = read_settings(path)
+            self.id, self.knowledge = (str(noted.get(n) or '') for n in ('run', 'knowledge'))
         else:
-            self.id = uuid.uuid4().hex[:12]
+            self.id, self.knowledge = uuid.uuid4().hex[:12], knowledge
             self._copy_suite(config)
-            content = {'run': self.id, **config.to_dict()}
+            origin = {'knowledge': knowledge} if knowledge else {}
+            content = {'run': self.id, **config.to_dict(), **origin}
             write_bytes(path / CONFIG, yaml.safe_dump(content, sort_keys=False).encode())
         self.config = with_suite_copy(config, path)
         self._metrics = _Digest()

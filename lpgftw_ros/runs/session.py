@@ -1,6 +1,8 @@
 """One run: the lifelong loop, its learner and its folder, tied together."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+import hashlib
 import logging
 from pathlib import Path
 import time
@@ -8,16 +10,17 @@ from types import TracebackType
 from typing import Any
 
 from lpgftw_ros.domains.suites import load_suite
-from lpgftw_ros.errors import StateMismatch
+from lpgftw_ros.errors import InvalidConfig, StateMismatch
 from lpgftw_ros.learning.arrays import Batch
 from lpgftw_ros.learning.learner import Learner
 from lpgftw_ros.learning.policies import PolicySnapshot, PolicySpec
 from lpgftw_ros.learning.randomness import derive_seed, Purpose
 from lpgftw_ros.learning.registry import make_learner
+from lpgftw_ros.learning.serialise import AnyArray
 from lpgftw_ros.runs.checkpoints import CheckpointStore, read_shared, SHARED, write_knowledge
 from lpgftw_ros.runs.config import RunConfig
 from lpgftw_ros.runs.environment import fingerprint_differences, library_fingerprint, versions
-from lpgftw_ros.runs.folder import require_unchanged, RunFolder
+from lpgftw_ros.runs.folder import CONFIG, require_unchanged, RunFolder
 from lpgftw_ros.runs.lifelong import Lifelong
 from lpgftw_ros.runs.records import count_parameters, summary
 from lpgftw_ros.runs.visits import Done, Evaluate, Idle, Request
@@ -45,7 +48,17 @@ class Session:
     ) -> None:
         """Open the run folder and load the newest whole checkpoint if there is one."""
         self.spec = spec
-        self.folder = RunFolder(out, config, resume=resume)
+        seed = derive_seed(config.loop.seed, Purpose.POLICY_INIT)
+        self.learner: Learner = make_learner(
+            config.method_name, spec, config.method, seed=seed, source=source
+        )
+        taken = None if knowledge is None else _Taken.read(knowledge)
+        begun = (out / CONFIG).exists()
+        if taken is not None and not begun:
+            self.learner.adopt(taken.shared)  # may refuse: then nothing is written
+        self.folder = RunFolder(
+            out, config, resume=resume, knowledge=taken.digest if taken else ''
+        )
         self.config = self.folder.config
         self.resumed = False
         self.seconds = dict.fromkeys(PHASES, 0.0)
@@ -61,25 +74,33 @@ class Session:
         """Rows that wait for their checkpoint."""
         try:
             suite = load_suite(self.config.suite_source)
-            seed = derive_seed(config.loop.seed, Purpose.POLICY_INIT)
-            self.learner: Learner = make_learner(
-                config.method_name, spec, config.method, seed=seed, source=source
-            )
             fixed = {task.name: task.deterministic_resets for task in suite.tasks}
             self.lifelong = Lifelong(config, self.learner, fixed)
             self.store = CheckpointStore(self.folder.checkpoints, self.folder.identity)
-            self._take_up(knowledge)
+            self._take_up(taken, begun)
         except BaseException:
             self.folder.close()
             raise
 
-    def _take_up(self, knowledge: Path | None) -> None:
-        found = self.store.load(self.learner)
+    def _take_up(self, taken: '_Taken | None', begun: bool) -> None:
+        found, began_from = self.store.load(self.learner), self.folder.knowledge
+        if taken is not None and began_from and taken.digest != began_from:
+            raise InvalidConfig(
+                'this run began from other knowledge; leave --knowledge as it was, or choose '
+                'another out'
+            )
         if found is None:
+            if taken is None and began_from:
+                raise InvalidConfig(
+                    'this run was ended before it had taken up its knowledge; add --knowledge '
+                    'with the same file again'
+                )
             self.folder.open_metrics(None)
+            if taken is not None and begun:
+                self.learner.adopt(taken.shared)
             self.store.save_base(self.learner)
-            if knowledge is not None:
-                self.import_knowledge(knowledge)
+            if taken is not None:
+                self._adopted(taken)
         else:
             require_unchanged(found.base.get('decided_by', {}), self.store.run)
             info = found.info
@@ -128,11 +149,13 @@ class Session:
 
     def import_knowledge(self, path: Path) -> None:
         """Replace everything learned by that of a file or run folder; no task may be running."""
-        shared, noted = read_shared(path)
-        if path.is_dir() and not bytes(shared['base/finished']).strip():
-            raise StateMismatch(f'{path} has no knowledge yet: none of its tasks is finished')
-        self.learner.adopt(shared)
-        self.lifelong.forget_progress(noted.get('probe_root', self.config.loop.seed))
+        taken = _Taken.read(path)
+        self.learner.adopt(taken.shared)
+        self._adopted(taken)
+
+    def _adopted(self, taken: '_Taken') -> None:
+        root = self.config.loop.seed if taken.probe_root is None else taken.probe_root
+        self.lifelong.forget_progress(root)
         self.save()
 
     # -- writing -------------------------------------------------------------------------
@@ -234,3 +257,23 @@ class Session:
     ) -> None:
         """Release the folder; what was finished is already on disk."""
         self.folder.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Knowledge of another lifetime."""
+
+    shared: dict[str, AnyArray]
+    probe_root: int | None
+    digest: str
+
+    @classmethod
+    def read(cls, path: Path) -> '_Taken':
+        """Read a knowledge file or a run folder; one without a finished task is refused."""
+        shared, noted = read_shared(path)
+        if not bytes(shared['base/finished']).strip():
+            raise StateMismatch(f'{path} has no knowledge yet: none of its tasks is finished')
+        digest = hashlib.sha256()
+        for name in sorted(shared):
+            digest.update(name.encode() + shared[name].tobytes())
+        return cls(shared, noted.get('probe_root'), digest.hexdigest()[:16])

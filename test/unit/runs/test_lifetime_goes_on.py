@@ -22,6 +22,7 @@ from lpgftw_ros.runs.session import Session
 from lpgftw_ros.runs.visits import Collect
 
 from .conftest import metrics, SUITE
+from .test_switching import Driver
 
 Make, Train = Callable[..., RunConfig], Callable[..., Path]
 
@@ -110,7 +111,7 @@ def test_tasks_without_a_name_are_recognised_or_learned(
     assert 'g-12 is known: distance to g-12 0, g-08 ' in told
     assert 'act with the policy of g-12' in told
     assert list(load_knowledge(out).tasks) == ['g-08', 'g-12']
-    assert main(['learn', str(out), 'g-06', '--unknown', '--workers', '1']) == 0
+    assert main(['learn', str(out), 'g-06', '--unknown']) == 0
     assert 'g-06 is new: distance to ' in capsys.readouterr().out
     assert list(load_knowledge(out).tasks) == ['g-08', 'g-12', 'g-06']
     steps = json.loads((out / 'summary.json').read_text())['steps']
@@ -245,3 +246,42 @@ def test_knowledge_of_another_method_is_refused(
     words = ['train', '--suite', tiny_config().suite, '--tasks', '1', '--out', str(tmp_path / 'x')]
     assert main([*words, '--knowledge', str(out)]) == 2
     assert "the state is of learner 'ewc', not 'lpg-ftw'" in capsys.readouterr().err
+    assert not (tmp_path / 'x').exists()  # a mistake leaves no folder to be resumed
+
+
+def test_a_run_from_knowledge_never_goes_on_without_it(
+    tiny_config: Make, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ended between its configuration and its first checkpoint, it asks for the file again."""
+    one = str(train(tiny_config(tasks='g-08'), tmp_path / 'one'))
+    other = str(train(tiny_config(tasks='g-12'), tmp_path / 'other'))
+    out, cut = tmp_path / 'run', tmp_path / 'cut'
+    words = ['train', '--suite', tiny_config().suite, '--tasks', 'g-10', '--iterations', '2']
+    words += ['--set', 'max_columns=2', '--workers', '1']
+    assert main([*words, '--knowledge', one, '--out', str(out)]) == 0
+    shutil.copytree(out, cut)
+    for path in (*(cut / 'checkpoints').iterdir(), cut / 'metrics.jsonl', cut / 'summary.json'):
+        path.unlink()
+    resume = ['train', '--resume', '--workers', '1', '--out', str(cut)]
+    assert main(resume) == 2
+    assert 'add --knowledge' in capsys.readouterr().err
+    assert main([*resume, '--knowledge', other]) == 2
+    assert 'other knowledge' in capsys.readouterr().err
+    assert main([*resume, '--knowledge', one]) == 0
+    assert metrics(cut) == metrics(out)
+    assert main([*resume, '--knowledge', other]) == 2
+    assert main([*resume, '--knowledge', one]) == 0
+
+
+def test_a_run_without_a_finished_task_has_no_knowledge_to_save(
+    tiny_config: Make, sampler: Sampler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver = Driver(tiny_config(tasks='1'), tmp_path / 'run', sampler)
+    driver.until(visit=0, iteration=2)
+    driver.session.background()
+    driver.session.folder.close()
+    assert main(['knowledge', 'save', str(tmp_path / 'run'), str(tmp_path / 'k')]) == 2
+    assert 'no task is finished' in capsys.readouterr().err
+    assert not (tmp_path / 'k').exists()
+    assert main(['explain', str(tmp_path / 'run')]) == 0
+    assert 'no task is finished yet' in capsys.readouterr().out
