@@ -15,6 +15,8 @@ import json
 from pathlib import Path
 
 from ablate import go_on
+from ablation import LEARNER, SUITE
+from ablation import VARIANTS as WHOLE_RUNS
 
 from lpgftw_ros.cli import main as lpgftw
 
@@ -26,22 +28,13 @@ from lpgftw_ros.runs.config import resolve
 from lpgftw_ros.runs.options import key_value
 from lpgftw_ros.runs.stages import FINAL, TUNE
 
-SUITE, LEARNER = 'halfcheetah-gravity', 'lpg-ftw-adaptive'
 AFTER_FIRST = 2
 """Checkpoint after the first task, when its reference has been measured."""
-VARIANTS: dict[str, Sequence[str]] = {
-    'all': (),
-    'no-residuals': ('residuals=columns',),
-    'paying-columns': ('columns=paying',),
-    'plain-step': ('step=npg',),
+VARIANTS: dict[str, Sequence[str]] = WHOLE_RUNS | {
     'plain-step-0.2': ('step=npg', 'max_kl=0.2'),
-    'no-start': ('std_start=one', 'policy_start=mean', 'value_start=fresh'),
     'fresh-sigma': ('std_start=one',),
     'mean-policy': ('policy_start=mean',),
     'fresh-values': ('value_start=fresh',),
-    'no-inheritance': ('inherit_margin=0',),
-    'no-guard': ('guard_tolerance=0',),
-    'sigma-one': ('initial_log_std=0',),
 }
 
 
