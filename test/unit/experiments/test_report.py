@@ -260,16 +260,21 @@ def test_the_page_opens_with_one_table_that_keeps_the_seeds_apart(make_folder, e
     assert '1.500 (1.500 to 1.500)' in rows[0]
 
 
+def reach(make_folder, entry, learner, seed):
+    """Write a run of one MT10 task."""
+    make_folder(
+        f'runs/{learner}/seed-{seed}',
+        learner=learner,
+        seed=seed,
+        suite='mt10',
+        tasks=[entry('reach', 0, tune=(70.0, 1.0), final=70.0)],
+        curves=[[1.0, 70.0]],
+    )
+
+
 def test_the_page_shows_methods_that_only_the_laptop_profile_has(make_folder, entry, tmp_path):
     for learner in ('lpg-ftw-adaptive', 'stl'):
-        make_folder(
-            f'runs/{learner}/seed-70',
-            learner=learner,
-            seed=70,
-            suite='mt10',
-            tasks=[entry('reach', 0, tune=(70.0, 1.0), final=70.0)],
-            curves=[[1.0, 70.0]],
-        )
+        reach(make_folder, entry, learner, 70)
     page = tmp_path / 'docs' / 'results.md'
     words = ['report', str(tmp_path / 'runs'), '--out', str(tmp_path / 'out'), '--page', str(page)]
     assert main(words) == 0
@@ -282,14 +287,7 @@ def test_a_section_opens_with_the_figure_of_what_is_new_and_most_seeds(
     cells = [('lpg-ftw-adaptive', 70), ('lpg-ftw-adaptive', 80), ('ewc', 70)]
     cells += [(learner, seed) for learner in ('lpg-ftw', 'stl') for seed in (50, 70, 80)]
     for learner, seed in cells:
-        make_folder(
-            f'runs/{learner}/seed-{seed}',
-            learner=learner,
-            seed=seed,
-            suite='mt10',
-            tasks=[entry('reach', 0, tune=(70.0, 1.0), final=70.0)],
-            curves=[[1.0, 70.0]],
-        )
+        reach(make_folder, entry, learner, seed)
     page = tmp_path / 'docs' / 'results.md'
     words = ['report', str(tmp_path / 'runs'), '--out', str(tmp_path / 'out'), '--page', str(page)]
     assert main(words) == 0
